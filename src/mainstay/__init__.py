@@ -1,0 +1,121 @@
+"""mainstay: one dependable pool of tools from any number of MCP servers.
+
+`import mainstay` and `from mainstay import Client` load neither the SDK nor the HTTP library; what
+is heavy comes with its first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mainstay._rules.classify import SessionRow
+from mainstay._version import __version__
+from mainstay.auth import Authorizer, StaticKey
+from mainstay.errors import (
+    AuthNeeded,
+    CallError,
+    CallNotDelivered,
+    CallNotSentInTime,
+    CallOutcomeUnknown,
+    CallRejected,
+    CallTimedOut,
+    ConfigError,
+    Delivery,
+    Failure,
+    FailureKind,
+    InvalidArguments,
+    InvalidResult,
+    MainstayError,
+    NotPermitted,
+    RemoteProtocolError,
+    ServerUnavailable,
+    UnknownTool,
+    WrongLoop,
+)
+from mainstay.events import (
+    CallEvent,
+    Completed,
+    Connected,
+    Disconnected,
+    Event,
+    Failed,
+    Log,
+    Notice,
+    Observer,
+    Progress,
+    Replaying,
+    Started,
+)
+from mainstay.results import CallResult
+
+if TYPE_CHECKING:
+    from mainstay._engine.call import Call
+    from mainstay._engine.client import Client, Observation
+    from mainstay.config import TLS, ServerSpec, Timeouts
+
+__all__ = [
+    "TLS",
+    "AuthNeeded",
+    "Authorizer",
+    "Call",
+    "CallError",
+    "CallEvent",
+    "CallNotDelivered",
+    "CallNotSentInTime",
+    "CallOutcomeUnknown",
+    "CallRejected",
+    "CallResult",
+    "CallTimedOut",
+    "Client",
+    "Completed",
+    "ConfigError",
+    "Connected",
+    "Delivery",
+    "Disconnected",
+    "Event",
+    "Failed",
+    "Failure",
+    "FailureKind",
+    "InvalidArguments",
+    "InvalidResult",
+    "Log",
+    "MainstayError",
+    "NotPermitted",
+    "Notice",
+    "Observation",
+    "Observer",
+    "Progress",
+    "RemoteProtocolError",
+    "Replaying",
+    "ServerSpec",
+    "ServerUnavailable",
+    "SessionRow",
+    "Started",
+    "StaticKey",
+    "Timeouts",
+    "UnknownTool",
+    "WrongLoop",
+    "__version__",
+]
+
+_LAZY = {
+    "Call": "mainstay._engine.call",
+    "Client": "mainstay._engine.client",
+    "Observation": "mainstay._engine.client",
+    "ServerSpec": "mainstay.config",
+    "TLS": "mainstay.config",
+    "Timeouts": "mainstay.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _LAZY.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mainstay' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,233 @@
+"""One tool call, from its arguments to its result, with the events between.
+
+Watched or not, a call takes this path. What can be known before sending is checked before sending;
+what came back is judged after, and never lost.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mainstay._engine.call import Emit
+from mainstay._rules.headers import HeaderRefused
+from mainstay._rules.recovery import Policy
+from mainstay.config import ServerSpec
+from mainstay.errors import Failure, InvalidArguments, InvalidResult
+from mainstay.events import CallEvent, Completed, Event, Failed, Log, Progress, Replaying, Started
+from mainstay.results import CallResult
+
+if TYPE_CHECKING:
+    import mcp_types as types
+
+    from mainstay._engine.pursuit import Outgoing, Pursuit
+    from mainstay._engine.toolbook import KnownTool, Toolbook
+
+logger = logging.getLogger("mainstay.client")
+
+OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
+"""Called with progress, total and message, in order, before the call ends."""
+
+_LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"  # 2026-07-28: log lines are asked for per call
+
+
+class Caller(Protocol):
+    """What a call needs of its client."""
+
+    @property
+    def spec(self) -> ServerSpec: ...
+    @property
+    def book(self) -> Toolbook | None: ...
+    @property
+    def is_observed(self) -> bool: ...
+    @property
+    def log_level(self) -> str | None: ...
+    def emit(self, event: Event) -> None: ...
+    def checked_headers(self, headers: Mapping[str, str] | None) -> dict[str, str] | None: ...
+    def pursuit(self, outgoing: Outgoing) -> Pursuit: ...
+    async def list_tools(self, *, refresh: bool = False) -> list[types.Tool]: ...
+
+
+class Calling:
+    """Belongs to the task that carries it out; used once."""
+
+    def __init__(
+        self,
+        client: Caller,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None,
+        meta: Mapping[str, Any] | None,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._client, self._server = client, client.spec.name
+        self._name, self._arguments = name, arguments or {}
+        self._headers, self._meta = headers, meta
+        self._timeout = client.spec.timeouts.call if timeout is None else timeout
+        self._on_progress = on_progress
+        self._emit: Emit | None = None
+        self._id = ""
+        self._pursuit: Pursuit | None = None
+
+    async def carry_out(self, emit: Emit | None = None) -> CallResult:
+        """Send it and judge what comes back. `emit` makes it a watched call."""
+        self._emit = emit
+        if emit is None and not self._client.is_observed:
+            return await self._perform()
+        self._id = uuid.uuid4().hex
+        self._tell(Started(**self._common()))
+        try:
+            result = await self._perform()
+        except BaseException as error:
+            self._tell(Failed(error=error, **self._common()))
+            raise
+        self._tell(Completed(result=result, **self._common()))
+        return result
+
+    async def _perform(self) -> CallResult:
+        known = self._client.book.get(self._name) if self._client.book else None
+        arguments = self._checked_arguments(known)
+        pursuit = self._pursuit = self._client.pursuit(self._outgoing(known, arguments))
+        raw = await pursuit.run()
+        result = CallResult(raw, self._server, self._name, pursuit.attempts, pursuit.duration)
+        self._check_result(known, result)
+        return result
+
+    # -- before sending -------------------------------------------------------------------------
+
+    def _checked_arguments(self, known: KnownTool | None) -> dict[str, Any]:
+        if self._timeout <= 0:
+            raise self._invalid("its timeout is not a positive number of seconds")
+        arguments = dict(self._arguments)
+        if known is None:
+            return arguments
+        if self._client.spec.strip_none:
+            from mainstay._rules.schema import strip_none
+
+            arguments = strip_none(arguments, known.tool.input_schema)
+        problems = known.arguments.problems(arguments)
+        if problems:
+            raise self._invalid(f"its arguments break its schema: {'; '.join(problems)}", problems)
+        return arguments
+
+    def _invalid(self, why: str, problems: tuple[str, ...] = ()) -> InvalidArguments:
+        text = f"{self._server}: {self._name} was not sent: {why}"
+        return InvalidArguments(text, server=self._server, tool=self._name, problems=problems)
+
+    def _outgoing(self, known: KnownTool | None, arguments: dict[str, Any]) -> Outgoing:
+        from mainstay._engine.pursuit import Outgoing
+
+        spec = self._client.spec
+        watched = self._emit is not None or self._on_progress is not None
+        return Outgoing(
+            method="tools/call",
+            tool=self._name,
+            params=self._params(arguments),
+            timeout=self._timeout,
+            headers=self._checked_headers(),
+            policy=Policy(spec.replay_tools.get(self._name, spec.replay)),
+            repeatable=known is not None and known.repeatable,
+            deliver=self._deliver,
+            wants_progress=watched or spec.timeouts.extend_on_progress,
+            param_headers=self._param_headers(arguments),
+            relist=lambda: self._client.list_tools(refresh=True),
+            on_replay=self._on_replay,
+        )
+
+    def _params(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        params: dict[str, Any] = {"name": self._name, "arguments": arguments}
+        meta = dict(self._meta or {})
+        if self._client.log_level is not None:
+            meta.setdefault(_LOG_LEVEL_KEY, self._client.log_level)
+        if meta:
+            params["_meta"] = meta
+        return params
+
+    def _checked_headers(self) -> dict[str, str] | None:
+        try:
+            return self._client.checked_headers(self._headers)
+        except HeaderRefused as refused:
+            raise self._invalid(str(refused)) from None
+
+    def _param_headers(self, arguments: dict[str, Any]) -> Callable[[], Mapping[str, str]]:
+        def computed() -> Mapping[str, str]:
+            book = self._client.book
+            known = book.get(self._name) if book else None
+            return known.param_headers(arguments) if known else {}
+
+        return computed
+
+    # -- while it runs --------------------------------------------------------------------------
+
+    async def _deliver(self, method: str, params: Mapping[str, Any]) -> None:
+        """A notification on the call's own stream."""
+        if method == "notifications/progress":
+            await self._deliver_progress(params)
+        else:
+            level, data = str(params.get("level", "info")), params.get("data")
+            self._tell(Log(level=level, data=data, logger=params.get("logger"), **self._common()))
+
+    async def _deliver_progress(self, params: Mapping[str, Any]) -> None:
+        progress, total, message = (
+            params.get("progress"),
+            params.get("total"),
+            params.get("message"),
+        )
+        if not isinstance(progress, int | float):
+            return
+        total = total if isinstance(total, int | float) else None
+        message = message if isinstance(message, str) else None
+        if self._pursuit is not None:
+            self._pursuit.extend()
+        self._tell(Progress(progress=progress, total=total, message=message, **self._common()))
+        if self._on_progress is not None:
+            await self._call_back(self._on_progress, progress, total, message)
+
+    async def _call_back(
+        self, on_progress: OnProgress, progress: float, total: float | None, message: str | None
+    ) -> None:
+        try:
+            waiting = on_progress(progress, total, message)
+            if inspect.isawaitable(waiting):
+                await waiting
+        except Exception:
+            logger.exception("%s: on_progress of %s failed", self._server, self._name)
+
+    def _on_replay(self, attempt: int, after: float, failure: Failure) -> None:
+        self._tell(Replaying(attempt=attempt, after=after, failure=failure, **self._common()))
+
+    def _common(self) -> dict[str, Any]:
+        return {"server": self._server, "tool": self._name, "call_id": self._id}
+
+    def _tell(self, event: CallEvent) -> None:
+        if self._emit is not None:
+            self._emit(event)
+        self._client.emit(event)
+
+    # -- after ----------------------------------------------------------------------------------
+
+    def _check_result(self, known: KnownTool | None, result: CallResult) -> None:
+        if result.raw.get("resultType") == "input_required":
+            raise self._spoiled(
+                "the server asks for input, which this client did not offer", result
+            )
+        if known is None or known.output is None or result.is_error:
+            return
+        if "structuredContent" not in result.raw:
+            raise self._spoiled("its result has no structured content", result)
+        problems = known.output.problems(result.data)
+        if problems:
+            raise self._spoiled(f"its result breaks its schema: {'; '.join(problems)}", result)
+
+    def _spoiled(self, why: str, result: CallResult) -> InvalidResult:
+        return InvalidResult(
+            f"{self._server}: {self._name} ran, but {why}",
+            server=self._server,
+            tool=self._name,
+            attempts=result.attempts,
+            result=result,
+        )

@@ -1,0 +1,194 @@
+"""One connection: a generation of one open channel, used once, never revived.
+
+Its owner task opens it, holds it and closes it, in an empty context, so that nothing of the caller
+who happened to come first lives on in it. The owner owns the lifetime, not the traffic: calls go
+through the session in their callers' own tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextvars import Context
+from typing import Any
+
+from mcp.client.session import ClientSession, MessageHandlerFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types import Implementation, Request
+from pydantic import RootModel, ValidationError
+
+from mainstay._engine.negotiate import Agreement, negotiate
+from mainstay._rules.era import Era, probe_bound
+from mainstay._rules.lifecycle import ConnectionState, accepts_calls, is_over, move
+from mainstay._wire.attempt import Attempt, current_attempt
+from mainstay._wire.exchange import broken
+from mainstay._wire.fault import InvalidAnswer
+from mainstay._wire.http import HttpDispatcher
+from mainstay.config import ServerSpec
+
+_FLUSH = 1.0
+"""Seconds that cancellations under way get to reach the server when a connection closes."""
+
+
+class RawResult(RootModel[dict[str, Any]]):
+    """A result as it came; the SDK has checked it against the protocol, nothing was dropped."""
+
+
+class AnyRequest(Request[dict[str, Any] | None, str]):
+    """A request whose parameters are already in wire shape."""
+
+
+class Connection:
+    """Made by a `Keeper`, opened once, closed once."""
+
+    def __init__(
+        self,
+        wire: HttpDispatcher,
+        spec: ServerSpec,
+        generation: int,
+        *,
+        client_info: Implementation,
+        known: Era | None,
+        on_message: MessageHandlerFnT,
+    ) -> None:
+        self.generation = generation
+        self.wire = wire
+        self.state = ConnectionState.NEW
+        self.agreement: Agreement | None = None
+        self.in_flight = 0
+        self._spec, self._known = spec, known
+        self._session = ClientSession(
+            dispatcher=wire, message_handler=on_message, client_info=client_info
+        )
+        self._release = asyncio.Event()
+        self._lost = False
+        self._log_level: str | None = None
+        self._ready: asyncio.Future[Exception | None] = asyncio.Future()
+        self._owner: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
+
+    @property
+    def accepts_calls(self) -> bool:
+        return accepts_calls(self.state)
+
+    @property
+    def is_over(self) -> bool:
+        return is_over(self.state)
+
+    @property
+    def era(self) -> Era | None:
+        return self.agreement.era if self.agreement else None
+
+    async def open(self, log_level: str | None = None) -> Exception | None:
+        """Open, or say why not. The owner goes on if the one who waits here goes away."""
+        self._log_level = log_level
+        self.state = move(self.state, ConnectionState.OPENING)
+        self._owner = asyncio.get_running_loop().create_task(self._own(), context=Context())
+        return await asyncio.shield(self._ready)
+
+    async def request(
+        self, method: str, params: dict[str, Any] | None, attempt: Attempt, *, lenient: bool = False
+    ) -> dict[str, Any]:
+        """One request in the caller's task. `lenient`: the caller judges the result himself."""
+        self.in_flight += 1
+        token = current_attempt.set(attempt)
+        try:
+            request = AnyRequest(method=method, params=params)
+            return (await self._session.send_request(request, RawResult)).root
+        except ValidationError as error:
+            if attempt.answer is None:
+                raise
+            if lenient:
+                return attempt.answer
+            detail = f"the answer breaks the protocol: {_first_problem(error)}"
+            raise InvalidAnswer(detail, attempt.answer) from None
+        finally:
+            current_attempt.reset(token)
+            self.in_flight -= 1
+            if not self.in_flight and self.state is ConnectionState.DRAINING:
+                self._release.set()
+
+    def retire(self, *, lost: bool) -> None:
+        """Take no more calls; those that run finish here. `lost`: there is nothing to end."""
+        if self.state is not ConnectionState.READY:
+            return
+        self.state = move(self.state, ConnectionState.DRAINING)
+        self._lost = self._lost or lost
+        if not self.in_flight:
+            self._release.set()
+
+    def listen(self) -> None:
+        """Open the legacy GET stream, once."""
+        ready = self.state is ConnectionState.READY and self.era is Era.LEGACY
+        if ready and self._listener is None:
+            loop = asyncio.get_running_loop()
+            self._listener = loop.create_task(self._listen(), context=Context())
+
+    async def aclose(self, *, terminate: bool) -> None:
+        """End it now, whatever it is doing; returns when the owner has finished."""
+        if self._owner is None or self._owner.done():
+            return
+        self._lost = self._lost or not terminate
+        if self.state is ConnectionState.OPENING:
+            self._owner.cancel()
+        self._release.set()
+        await asyncio.wait((self._owner,))
+
+    # -- the owner ------------------------------------------------------------------------------
+
+    async def _own(self) -> None:
+        failure: Exception | None = None
+        try:
+            async with self._session:
+                failure = await self._handshake()
+                if failure is None:
+                    self.state = move(self.state, ConnectionState.READY)
+                    self._ready.set_result(None)
+                    await self._release.wait()
+                    await self._wind_up()
+        finally:
+            self.state = ConnectionState.CLOSED
+            if not self._ready.done():
+                closed = broken("the client was closed while connecting", Attempt())
+                self._ready.set_result(failure or closed)
+
+    async def _handshake(self) -> Exception | None:
+        # A task group wraps what leaves its body into an ExceptionGroup: nothing leaves.
+        budget = self._spec.timeouts.connect
+        try:
+            async with asyncio.timeout(budget):
+                self.agreement = await negotiate(
+                    self._session,
+                    mode=self._spec.mode,
+                    known=self._known,
+                    probe_within=probe_bound(budget),
+                )
+                if self._log_level is not None and self.era is Era.LEGACY:
+                    level = {"level": self._log_level}
+                    await self.request("logging/setLevel", level, Attempt(), lenient=True)
+        except TimeoutError:
+            return broken(f"no handshake within {budget:g} s", Attempt())
+        except (MCPError, ValidationError) as error:
+            return error
+        return None
+
+    async def _wind_up(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.wait((self._listener,))
+        await self.wire.flush(_FLUSH)
+        if not self._lost:
+            # Should this fail, the server will forget the session by itself.
+            with contextlib.suppress(MCPError, TimeoutError):
+                async with asyncio.timeout(self._spec.timeouts.close):
+                    await self.wire.terminate()
+
+    async def _listen(self) -> None:
+        # Whatever ends it here, the next call will find out.
+        with contextlib.suppress(MCPError):
+            await self.wire.listen()
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"

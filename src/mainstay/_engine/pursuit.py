@@ -1,0 +1,301 @@
+"""One request, pursued until it has an answer, an honest error, or no more time.
+
+This is the way of a call: get a connection, send, and when that fails ask two questions of the
+rules, what becomes of the connection and whether the request may go again. The loop runs in the
+caller's task, so the caller's cancellation, deadline and context variables are the request's own.
+Foreign exceptions are translated here and in the wire, nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+
+from mainstay._engine.connection import Connection
+from mainstay._engine.keeper import Keeper
+from mainstay._engine.telling import error_for, refused_by_breaker, timed_out
+from mainstay._rules.budget import Backoff, Deadline
+from mainstay._rules.classify import Evidence, Trouble, classify
+from mainstay._rules.era import Era
+from mainstay._rules.recovery import Channel, Policy, Standing, Step, decide
+from mainstay._wire.attempt import Attempt, Deliver
+from mainstay._wire.fault import CredentialsFault, InvalidAnswer, WireFault
+from mainstay.errors import (
+    AuthNeeded,
+    Delivery,
+    Failure,
+    FailureKind,
+    InvalidArguments,
+    InvalidResult,
+    MainstayError,
+)
+
+_BACKOFF = Backoff()
+_TRANSPORT_FAULTS = (FailureKind.UNREACHABLE, FailureKind.BROKEN)
+
+
+@dataclass(slots=True, kw_only=True)
+class Outgoing:
+    """What is to be sent, and what is known about it."""
+
+    method: str
+    """Empty: open, and send nothing."""
+    params: dict[str, Any] | None
+    timeout: float
+    tool: str | None = None
+    headers: Mapping[str, str] | None = None
+    policy: Policy = Policy.ALWAYS
+    """Reads and lists may repeat freely; a tool's call brings its own policy."""
+    repeatable: bool = True
+    lenient: bool = False
+    deliver: Deliver | None = None
+    wants_progress: bool = False
+    param_headers: Callable[[], Mapping[str, str]] | None = None
+    """The `Mcp-Param-*` headers of a modern call, as the catalogue has them now."""
+    relist: Callable[[], Awaitable[object]] | None = None
+    on_replay: Callable[[int, float, Failure], None] | None = None
+
+
+@dataclass(slots=True)
+class _Setback:
+    """An attempt that failed, before anything was decided about it."""
+
+    failure: Failure
+    connection: Connection | None
+    """None: there was no connection to send it on."""
+
+
+class Pursuit:
+    """Belongs to the task that runs it; used once."""
+
+    def __init__(self, keeper: Keeper, outgoing: Outgoing) -> None:
+        self._keeper, self._out = keeper, outgoing
+        self.attempts = 0
+        self.worst = Delivery.NOT_SENT
+        """What is true of the request over all its attempts."""
+        self.last: Failure | None = None
+        self._attempt: Attempt | None = None
+        self._already: set[Step] = set()
+        self._loop = asyncio.get_running_loop()
+        self._started = self._loop.time()
+        at = self._started + outgoing.timeout
+        longest = self._started + keeper.spec.timeouts.longest_call
+        self._deadline = Deadline(at, cap=max(at, longest))
+        self._timeout: asyncio.Timeout | None = None
+
+    @property
+    def duration(self) -> float:
+        return self._loop.time() - self._started
+
+    async def run(self) -> dict[str, Any]:
+        self._timeout = asyncio.timeout_at(self._deadline.at)
+        try:
+            async with self._timeout:
+                return await self._pursue()
+        except TimeoutError:
+            attempt = self._attempt
+        if attempt is not None and attempt.answer is not None:
+            return attempt.answer  # it came at the last moment: a finished result is never lost
+        if attempt is not None and attempt.sent:
+            self.worst = Delivery.UNKNOWN
+        raise timed_out(self._keeper.spec.name, self._out, self)
+
+    def extend(self) -> None:
+        """Progress was reported: the request gets its full time again, up to the cap."""
+        if self._keeper.spec.timeouts.extend_on_progress and self._timeout is not None:
+            self._deadline = self._deadline.extended(self._loop.time(), self._out.timeout)
+            self._timeout.reschedule(self._deadline.at)
+
+    async def _pursue(self) -> dict[str, Any]:
+        keeper = self._keeper
+        keeper.check_home()
+        epoch = keeper.epoch
+        while True:
+            self.attempts += 1
+            outcome = await self._try()
+            self._attempt = None
+            if isinstance(outcome, dict):
+                return outcome
+            self._remember(outcome)
+            decision = decide(
+                outcome.failure,
+                self._standing(outcome),
+                backoff=_BACKOFF.delay(self.attempts, random.random()),
+            )
+            mended = await self._mend(decision.connection, outcome)
+            wait = decision.replay_after
+            if wait is None or not mended or epoch != keeper.epoch:
+                raise self._error(outcome)
+            if decision.costs_budget and not keeper.bucket.take(self._loop.time()):
+                raise self._error(outcome)
+            if self._out.on_replay is not None:
+                self._out.on_replay(self.attempts, wait, outcome.failure)
+            await asyncio.sleep(wait)
+
+    async def _try(self) -> dict[str, Any] | _Setback:
+        """One attempt, with the breaker's leave and a place among those in flight."""
+        breaker = self._keeper.breaker
+        leave = breaker.admit(self._loop.time())
+        if not leave.allowed:
+            raise refused_by_breaker(self._keeper.spec.name, leave.wait, self)
+        try:
+            async with self._keeper.gate:
+                outcome = await self._send()
+        except BaseException:
+            breaker.abandon(leave.probe)
+            raise
+        fault = isinstance(outcome, _Setback) and outcome.failure.kind in _TRANSPORT_FAULTS
+        breaker.record(not fault, self._loop.time(), leave.probe)
+        return outcome
+
+    async def _send(self) -> dict[str, Any] | _Setback:
+        connection = None
+        attempt = self._attempt = Attempt(
+            deliver=self._out.deliver, wants_progress=self._out.wants_progress
+        )
+        try:
+            found = await self._keeper.ready()
+            if isinstance(found, Exception):
+                return self._unopened(found)
+            connection = found
+            attempt.headers = self._headers(connection)
+            if not self._out.method:
+                return {}
+            return await connection.request(
+                self._out.method, self._out.params, attempt, lenient=self._out.lenient
+            )
+        except WireFault as fault:
+            failure = classify(fault.evidence, rows=self._keeper.session_rows)
+        except InvalidAnswer as error:
+            raise self._invalid(error) from None
+        except CredentialsFault as error:
+            raise self._unauthorized(error) from None
+        except asyncio.CancelledError:
+            failure = self._foreign_cancellation(attempt)
+        except (TypeError, ValueError) as error:
+            failure = self._not_json(error, attempt)
+        return _Setback(failure, connection)
+
+    def _headers(self, connection: Connection) -> Mapping[str, str] | None:
+        headers, param_headers = self._out.headers, self._out.param_headers
+        if connection.era is Era.LEGACY:
+            if headers:
+                self._keeper.bind(headers)
+            return headers
+        return {**(headers or {}), **(param_headers() if param_headers else {})}
+
+    # -- what went wrong ------------------------------------------------------------------------
+
+    def _unopened(self, error: Exception) -> _Setback:
+        """No connection. What the handshake met is told, but the request itself never left."""
+        if isinstance(error, CredentialsFault):
+            raise self._unauthorized(error)
+        if isinstance(error, WireFault):
+            return _Setback(classify(error.evidence, rows=self._keeper.session_rows), None)
+        if isinstance(error, MainstayError):
+            raise error
+        detail = str(error) if isinstance(error, MCPError) else "the handshake is malformed"
+        evidence = Evidence(trouble=Trouble.UNREADABLE, sent=True, detail=detail)
+        return _Setback(classify(evidence), None)
+
+    def _unauthorized(self, error: CredentialsFault) -> AuthNeeded:
+        server = self._keeper.spec.name
+        return AuthNeeded(f"{server}: {error}. Nothing was sent", server=server)
+
+    def _invalid(self, error: InvalidAnswer) -> InvalidResult:
+        server, tool = self._keeper.spec.name, self._out.tool
+        return InvalidResult(
+            f"{server}: {tool or self._out.method} ran, but {error.message}",
+            server=server,
+            tool=tool,
+            attempts=self.attempts,
+            result=error.raw,
+        )
+
+    def _foreign_cancellation(self, attempt: Attempt) -> Failure:
+        """A cancellation that nobody asked of this task is a fault like any other."""
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise asyncio.CancelledError
+        trouble = Trouble.BROKEN if attempt.sent else Trouble.CONNECT
+        detail = "something on the way cancelled the request by itself"
+        return classify(Evidence(trouble=trouble, sent=attempt.sent, detail=detail))
+
+    def _not_json(self, error: Exception, attempt: Attempt) -> Failure:
+        if attempt.sent or isinstance(error, MainstayError):
+            raise error
+        server, tool = self._keeper.spec.name, self._out.tool or self._out.method
+        raise InvalidArguments(
+            f"{server}: the arguments of {tool} cannot be written as JSON: {error}",
+            server=server,
+            tool=tool,
+        ) from None
+
+    # -- what to do about it --------------------------------------------------------------------
+
+    def _remember(self, setback: _Setback) -> None:
+        self.last = setback.failure
+        reached = setback.failure.delivery if setback.connection else Delivery.NOT_SENT
+        self.worst = Delivery.worst(self.worst, reached)
+
+    def _standing(self, setback: _Setback) -> Standing:
+        opening = setback.connection is None
+        return Standing(
+            channel=Channel.REQUESTS,
+            policy=Policy.ALWAYS if opening else self._out.policy,
+            repeatable=opening or self._out.repeatable,
+            replays_left=self._keeper.spec.max_replays - (self.attempts - 1),
+            already=frozenset(self._already | {Step.RENEGOTIATE} if opening else self._already),
+            time_left=self._deadline.remaining(self._loop.time()),
+        )
+
+    async def _mend(self, step: Step, setback: _Setback) -> bool:
+        """Do what was decided about the connection. False: it did not help."""
+        self._already.add(step)
+        connection, reason = setback.connection, str(setback.failure.kind.value)
+        match step:
+            case Step.KEEP:
+                return True
+            case Step.REAUTHORIZE:
+                return await self._reauthorize(setback.failure)
+            case Step.RELIST:
+                return await self._relist()
+            case Step.REPLACE:
+                if connection is not None:
+                    self._keeper.retire(connection, lost=True, reason=reason)
+            case Step.RENEGOTIATE:
+                if connection is not None:
+                    self._keeper.renegotiate(connection, reason)
+        return True
+
+    async def _reauthorize(self, failure: Failure) -> bool:
+        keeper = self._keeper
+        if keeper.auth is None:
+            return False
+        epoch = keeper.auth_epoch
+        async with keeper.auth_lock:
+            if epoch != keeper.auth_epoch:
+                return True  # another call that met the same challenge has seen to it
+            helped = await keeper.auth.challenged(failure.status or 401, failure.headers)
+            keeper.auth_epoch += helped
+            return helped
+
+    async def _relist(self) -> bool:
+        if self._out.relist is None:
+            return False
+        await self._out.relist()
+        return True
+
+    def _error(self, setback: _Setback) -> MainstayError:
+        failure = setback.failure
+        if setback.connection is None:
+            failure = dataclasses.replace(failure, delivery=Delivery.NOT_SENT)
+        return error_for(
+            failure, self._keeper.spec.name, self._out, self, opening=setback.connection is None
+        )

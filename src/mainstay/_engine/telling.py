@@ -1,0 +1,119 @@
+"""How a failure is told: whose fault it is, whether the call ran, and what to do now."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mainstay.errors import (
+    AuthNeeded,
+    CallError,
+    CallNotDelivered,
+    CallNotSentInTime,
+    CallOutcomeUnknown,
+    CallRejected,
+    CallTimedOut,
+    Delivery,
+    Failure,
+    FailureKind,
+    MainstayError,
+    RemoteProtocolError,
+    ServerUnavailable,
+)
+
+_MAY_HAVE_RUN = "It may have run: find out before sending it again"
+_DID_NOT_RUN = "It did not run: sending it again is safe"
+_NOT_MCP = (FailureKind.UNREADABLE, FailureKind.VERSION_MISMATCH)
+
+
+class What(Protocol):
+    """The request that failed."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def tool(self) -> str | None: ...
+    @property
+    def timeout(self) -> float: ...
+
+
+class Story(Protocol):
+    """What became of it."""
+
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def worst(self) -> Delivery: ...
+    @property
+    def last(self) -> Failure | None: ...
+
+
+def error_for(
+    failure: Failure, server: str, what: What, story: Story, *, opening: bool
+) -> MainstayError:
+    """The error that ends a request."""
+    error = _plain_error(failure, server, what, story, opening=opening)
+    if story.worst is not Delivery.UNKNOWN or isinstance(error, CallOutcomeUnknown):
+        return error
+    unknown = _call_error(CallOutcomeUnknown, failure, server, what, story, _MAY_HAVE_RUN)
+    unknown.__cause__ = error
+    return unknown
+
+
+def _plain_error(
+    failure: Failure, server: str, what: What, story: Story, *, opening: bool
+) -> MainstayError:
+    """The error as the last attempt alone would have it."""
+    if failure.kind is FailureKind.UNAUTHORIZED:
+        text = f"{server} wants authorization ({failure}). Check api_key, headers or the authorizer"
+        return AuthNeeded(text, server=server, failure=failure)
+    if opening and failure.kind in _NOT_MCP:
+        text = f"{server} does not speak a protocol that we know ({failure}). Check its URL"
+        return RemoteProtocolError(text, server=server, failure=failure)
+    if opening:
+        text = f"{server} cannot be reached ({failure}). {_DID_NOT_RUN}"
+        return ServerUnavailable(text, server=server, last_failure=failure)
+    match failure.delivery:
+        case Delivery.ANSWERED:
+            return _call_error(CallRejected, failure, server, what, story, "The server said no")
+        case Delivery.UNKNOWN:
+            return _call_error(CallOutcomeUnknown, failure, server, what, story, _MAY_HAVE_RUN)
+        case Delivery.NOT_SENT | Delivery.REFUSED:
+            return _call_error(CallNotDelivered, failure, server, what, story, _DID_NOT_RUN)
+
+
+def _call_error(
+    kind: type[CallError], failure: Failure | None, server: str, what: What, story: Story, end: str
+) -> CallError:
+    name = what.tool or what.method
+    times = "" if story.attempts == 1 else f" after {story.attempts} attempts"
+    reason = failure or "the deadline passed"
+    return kind(
+        f"{server}: {name} failed{times} ({reason}). {end}",
+        server=server,
+        tool=what.tool,
+        attempts=story.attempts,
+        delivery=story.worst,
+        failure=failure,
+    )
+
+
+def timed_out(server: str, what: What, story: Story) -> CallError:
+    """The deadline passed. Before anything was sent that is "not delivered", never "unknown"."""
+    unknown = story.worst is Delivery.UNKNOWN
+    kind = CallTimedOut if unknown else CallNotSentInTime
+    end = _MAY_HAVE_RUN if unknown else _DID_NOT_RUN
+    name = what.tool or what.method
+    last = f"; before that: {story.last}" if story.last else ""
+    return kind(
+        f"{server}: {name} was given up after {what.timeout:g} s{last}. {end}",
+        server=server,
+        tool=what.tool,
+        attempts=story.attempts,
+        delivery=story.worst,
+        failure=story.last,
+    )
+
+
+def refused_by_breaker(server: str, wait: float, story: Story) -> MainstayError:
+    text = f"{server} has failed repeatedly and is left alone for {wait:.1f} s. {_DID_NOT_RUN}"
+    return ServerUnavailable(text, server=server, last_failure=story.last)

@@ -1,0 +1,40 @@
+"""One attempt to send one request: what goes with it, and what became of it.
+
+The engine makes one for each attempt and hands it down in a context variable, through the SDK's
+typed layer, which has no place for it. The wire writes down facts (`sent`, `answer`) at the moment
+they become true, so that they can be read after a timeout or a cancellation, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+Deliver = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+
+
+class Attempt:
+    """Lives as long as one request; belongs to the task that sends it."""
+
+    __slots__ = ("answer", "deliver", "headers", "sent", "wants_progress")
+
+    def __init__(
+        self,
+        headers: Mapping[str, str] | None = None,
+        *,
+        deliver: Deliver | None = None,
+        wants_progress: bool = False,
+    ) -> None:
+        self.headers = headers
+        """Headers of this call alone, already checked, lower-case names."""
+        self.deliver = deliver
+        """Receives the notifications that belong to this request, in order, as they come."""
+        self.wants_progress = wants_progress
+        self.sent = False
+        """Whether a byte of the request may have left."""
+        self.answer: dict[str, Any] | None = None
+        """The result as it came, before anything judged it."""
+
+
+current_attempt: ContextVar[Attempt | None] = ContextVar("mainstay_attempt", default=None)

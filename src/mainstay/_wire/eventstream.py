@@ -1,0 +1,84 @@
+"""Server-sent events, decoded from chunks of bytes. No I/O.
+
+Handles what servers really send: LF, CR and CRLF, chunks cut anywhere, comments, multi-line data,
+ids, `retry`, a byte-order mark. An event larger than the limit is refused before it is built.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n|\r\n\r(?!\n)")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class EventTooLarge(Exception):
+    """An event outgrew the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    data: str
+    id: str | None = None
+    event: str = "message"
+    retry: float | None = None
+    """Seconds to wait before reconnecting, if the server said so."""
+
+
+class EventDecoder:
+    """Feeds on chunks, returns whole events. One for each stream."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest = bytearray()
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[ServerEvent]:
+        if self._at_start:
+            chunk, self._at_start = chunk.removeprefix(b"\xef\xbb\xbf"), False
+        searched = max(0, len(self._rest) - 3)
+        self._rest += chunk
+        # A last CR may be half of a CRLF: it waits for the next chunk.
+        return self._take(searched, len(self._rest) - self._rest.endswith(b"\r"))
+
+    def finish(self) -> list[ServerEvent]:
+        """What remains at the end of the stream; an event without its blank line is dropped."""
+        return self._take(0, len(self._rest))
+
+    def _take(self, searched: int, end: int) -> list[ServerEvent]:
+        events: list[ServerEvent] = []
+        start = 0
+        for found in _BLANK_LINE.finditer(self._rest, searched, end):
+            block, start = bytes(self._rest[start : found.start()]), found.end()
+            if (event := _parse(block, self._limit)) is not None:
+                events.append(event)
+        del self._rest[:start]
+        if len(self._rest) > self._limit:
+            raise EventTooLarge(f"an event of more than {self._limit} bytes")
+        return events
+
+
+def _parse(block: bytes, limit: int) -> ServerEvent | None:
+    if len(block) > limit:
+        raise EventTooLarge(f"an event of more than {limit} bytes")
+    data: list[str] = []
+    fields: dict[str, str] = {}
+    for line in _LINE_END.split(block):
+        if not line or line.startswith(b":"):
+            continue
+        name, _, value = line.decode("utf-8", "replace").partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            data.append(value)
+        else:
+            fields[name] = value
+    if not data and not fields:
+        return None
+    retry = fields.get("retry", "")
+    return ServerEvent(
+        data="\n".join(data),
+        id=fields["id"] if "\0" not in fields.get("id", "\0") else None,
+        event=fields.get("event") or "message",
+        retry=int(retry) / 1000 if retry.isascii() and retry.isdigit() else None,
+    )

@@ -1,0 +1,88 @@
+"""One request and what comes back for it, while it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from mcp.shared.dispatcher import ProgressFnT
+from mcp_types import RequestId
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from mainstay._rules.classify import Evidence, Trouble
+from mainstay._wire.attempt import Attempt
+from mainstay._wire.eventstream import EventDecoder, EventTooLarge, ServerEvent
+from mainstay._wire.fault import WireFault
+
+_OF_A_CALL = ("notifications/progress", "notifications/message")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Belongs to the task that sent the request."""
+
+    request_id: RequestId
+    method: str
+    attempt: Attempt
+    headers: Mapping[str, str]
+    """The protocol's own headers for this request."""
+    on_progress: ProgressFnT | None = None
+    last_event_id: str | None = None
+    retry: float | None = None
+
+    @property
+    def modern(self) -> bool:
+        return self.headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS
+
+    def stamped(self, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The parameters with a progress token, when somebody wants to hear of progress."""
+        if not self.attempt.wants_progress and self.on_progress is None:
+            return params
+        params = params or {}
+        return {**params, "_meta": {**params.get("_meta", {}), "progressToken": self.request_id}}
+
+    def decoder(self, limit: int) -> Callable[[bytes], list[ServerEvent]]:
+        """Decodes a stream and remembers where it was, for the case that it breaks. An empty
+        chunk is the stream's end."""
+        decoder = EventDecoder(limit)
+
+        def decode(chunk: bytes) -> list[ServerEvent]:
+            try:
+                events = decoder.feed(chunk) if chunk else decoder.finish()
+            except EventTooLarge as error:
+                raise unreadable(str(error), 200) from None
+            for event in events:
+                self.last_event_id = event.id or self.last_event_id
+                self.retry = self.retry if event.retry is None else event.retry
+            return events
+
+        return decode
+
+    async def take(self, message: Mapping[str, Any]) -> bool:
+        """Hand a notification to its call. False: it belongs to somebody else."""
+        method = message.get("method")
+        if "id" in message or method not in _OF_A_CALL or not self.method:
+            return False
+        found = message.get("params")
+        params = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        if method == "notifications/progress":
+            if params.get("progressToken") != self.request_id:
+                return True  # a straggler of an earlier request
+            if self.on_progress is not None:
+                await self.on_progress(
+                    params.get("progress", 0), params.get("total"), params.get("message")
+                )
+        if self.attempt.deliver is not None:
+            await self.attempt.deliver(method, params)
+        return True
+
+
+def unreadable(detail: str, status: int | None) -> WireFault:
+    evidence = Evidence(trouble=Trouble.UNREADABLE, sent=True, detail=detail, status=status)
+    return WireFault(evidence)
+
+
+def broken(detail: str, attempt: Attempt, status: int | None = None) -> WireFault:
+    trouble = Trouble.BROKEN if attempt.sent else Trouble.CONNECT
+    return WireFault(Evidence(trouble=trouble, sent=attempt.sent, detail=detail, status=status))

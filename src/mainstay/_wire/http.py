@@ -1,0 +1,309 @@
+"""Streamable HTTP: the SDK's `Dispatcher`, one request at a time, in the caller's own task.
+
+Each request is a POST whose answer is JSON or an event stream. A fault fails that request and
+nothing else: there is no shared read loop that could die. One dispatcher serves one connection
+(one legacy session, or one modern conversation) and is never revived; the `Link` under it, and so
+its TCP connections, outlives it.
+
+Legacy and modern differ here in three things only: legacy requests carry a session id, broken
+legacy streams are resumed by event id, and a legacy request is cancelled by a notification where
+a modern one is by closing its stream. The era of a request is read off its version header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import Context
+from typing import Any
+
+import anyio
+import anyio.abc
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from mainstay._rules.classify import Trouble
+from mainstay._wire import jsonrpc
+from mainstay._wire.answers import AnswerReader, refusal, result_of
+from mainstay._wire.attempt import Attempt, current_attempt
+from mainstay._wire.exchange import Exchange, broken, unreadable
+from mainstay._wire.fault import CredentialsFault, WireFault
+from mainstay._wire.inbound import Inbox
+from mainstay._wire.link import Link, Reply
+
+logger = logging.getLogger("mainstay.wire")
+
+Credentials = Callable[[str], Awaitable[Mapping[str, str]]]
+"""From an HTTP method to the headers that authorize it."""
+
+_VERSION = "mcp-protocol-version"
+_SESSION = "mcp-session-id"
+_SESSION_ID = re.compile(r"[\x21-\x7e]{1,4096}")  # visible ASCII, as the specification demands
+_COURTESY = 5.0
+"""Bound of the messages that nobody waits for: cancellations, answers to the server."""
+_BODY_LIMIT = 64 * 1024
+"""Of a notification's answer, which is empty by rights."""
+_MOST_RESUMES = 3
+"""Consecutive attempts to resume a stream that bring no new event."""
+_RESUME_PAUSE = 1.0
+"""Unless the server's `retry` says otherwise; the SDKs wait as long."""
+_LONGEST_PAUSE = 30.0
+
+
+class HttpDispatcher:
+    """Sends for any task of its loop. Lives from handshake to close of one connection."""
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        headers: Mapping[str, str],
+        max_result_bytes: int,
+        credentials: Credentials | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        self._link, self._credentials, self._on_lost = link, credentials, on_lost
+        self._base = {
+            **headers,
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+        }
+        self._ids = itertools.count(1)
+        self._reader = AnswerReader(max_result_bytes, self._hand_on)
+        self._inbox: Inbox | None = None
+        self._errands: set[asyncio.Task[None]] = set()
+        self.session_id: str | None = None
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Stands ready to hand on what the server sends, until cancelled."""
+        self._inbox = Inbox(self, on_request, on_notify, on_notify_intercept)
+        task_status.started()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self._inbox = None
+            for errand in tuple(self._errands):
+                errand.cancel()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """POST, and the result that answers it. Raises `WireFault` or `InvalidAnswer`."""
+        opts = opts or {}
+        exchange = Exchange(
+            request_id=opts.get("request_id", 0) or next(self._ids),
+            method=method,
+            attempt=current_attempt.get() or Attempt(),
+            headers=opts.get("headers") or {},
+            on_progress=opts.get("on_progress"),
+        )
+        body = jsonrpc.request(exchange.request_id, method, exchange.stamped(params))
+        try:
+            async with asyncio.timeout(opts.get("timeout")):
+                return await self._exchange(exchange, body)
+        except TimeoutError:
+            self._abandon(exchange, opts)
+        except asyncio.CancelledError:
+            self._abandon(exchange, opts)
+            raise
+        raise broken(f"no answer within {opts.get('timeout')} s", exchange.attempt)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """POST a notification; any 2xx is fine. The modern wire has none from client to server."""
+        headers = (opts or {}).get("headers") or {}
+        if headers.get(_VERSION) not in MODERN_PROTOCOL_VERSIONS:
+            self._remember_version(headers)
+            await self._post(jsonrpc.notification(method, params), headers)
+
+    async def terminate(self) -> None:
+        """DELETE the session. Whatever the server answers, it is forgotten here."""
+        if self.session_id is not None:
+            reply = await self._send_bodyless("DELETE", {})
+            reply.release()
+
+    # -- one exchange ---------------------------------------------------------------------------
+
+    async def _exchange(self, exchange: Exchange, body: bytes) -> dict[str, Any]:
+        attempt = exchange.attempt
+        self._remember_version(exchange.headers)
+        headers = await self._headers("POST", exchange.headers, attempt.headers)
+        reply = await self._link.send("POST", headers, body, attempt)
+        try:
+            message = await self._answer(reply, exchange)
+        except WireFault as fault:
+            broke = fault.evidence.trouble is Trouble.BROKEN
+            if not broke or exchange.modern or exchange.last_event_id is None:
+                raise
+            message = fault
+        finally:
+            reply.release()
+        if isinstance(message, WireFault):
+            message = await self._resume(exchange, message)
+        return result_of(message, exchange, session=self.session_id is not None)
+
+    async def _answer(self, reply: Reply, exchange: Exchange) -> dict[str, Any]:
+        if not 200 <= reply.status < 300:
+            carried = self.session_id is not None
+            raise await refusal(reply, exchange.request_id, session=carried)
+        if exchange.method == "initialize":
+            self._capture_session(reply)
+        return await self._reader.answer(reply, exchange)
+
+    def _capture_session(self, reply: Reply) -> None:
+        session_id = reply.headers.get(_SESSION)
+        if session_id is not None and not _SESSION_ID.fullmatch(session_id):
+            raise unreadable("the server sent a session id that is not visible ASCII", reply.status)
+        self.session_id = session_id
+
+    async def _post(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """POST a message that has no answer."""
+        sent = await self._headers("POST", headers)
+        reply = await self._link.send("POST", sent, body, Attempt())
+        try:
+            if not 200 <= reply.status < 300:
+                raise await refusal(reply, 0, session=self.session_id is not None)
+            await reply.read(_BODY_LIMIT)
+        finally:
+            reply.release()
+
+    async def _send_bodyless(
+        self,
+        method: str,
+        protocol: Mapping[str, str],
+        call_headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        headers = await self._headers(method, protocol, call_headers)
+        del headers["content-type"]
+        return await self._link.send(method, headers, None, Attempt())
+
+    # -- headers --------------------------------------------------------------------------------
+
+    async def _headers(
+        self, method: str, protocol: Mapping[str, str], call: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        headers = dict(self._base)
+        if self._credentials is not None:
+            headers.update(await self._authorize(self._credentials, method))
+        if call:
+            headers.update(call)
+        headers.update(protocol)
+        if self.session_id is not None:
+            headers[_SESSION] = self.session_id
+        return headers
+
+    async def _authorize(self, credentials: Credentials, method: str) -> Mapping[str, str]:
+        try:
+            return await credentials(method)
+        except Exception as error:
+            kind = type(error).__name__
+        # Not chained: what an authorizer raises may quote the credentials it works with.
+        raise CredentialsFault(f"the authorizer failed with {kind}")
+
+    def _remember_version(self, headers: Mapping[str, str]) -> None:
+        """GET and DELETE are made outside of the typed layer, which stamps the rest."""
+        version = headers.get(_VERSION)
+        if version is not None and version not in MODERN_PROTOCOL_VERSIONS:
+            self._base[_VERSION] = version
+
+    # -- what nobody waits for ------------------------------------------------------------------
+
+    def _abandon(self, exchange: Exchange, opts: CallOptions) -> None:
+        """Tell a legacy server that nobody waits any more; off the caller's path."""
+        finished = exchange.attempt.answer is not None
+        if exchange.modern or finished or not exchange.attempt.sent:
+            return
+        if opts.get("cancel_on_abandon", True):
+            params = {"requestId": exchange.request_id, "reason": "the caller went away"}
+            body = jsonrpc.notification("notifications/cancelled", params)
+            self.send_soon(body, {**(exchange.attempt.headers or {}), **exchange.headers})
+
+    def send_soon(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """POST a message that nobody waits for, bounded, in a task of its own."""
+        self.start(self._courtesy(body, headers), context=Context())
+
+    def start(self, errand: Coroutine[Any, Any, None], *, context: Context | None = None) -> None:
+        task = asyncio.get_running_loop().create_task(errand, context=context)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+    async def _courtesy(self, body: bytes, headers: Mapping[str, str]) -> None:
+        try:
+            async with asyncio.timeout(_COURTESY):
+                await self._post(body, headers)
+        except (MCPError, TimeoutError) as error:
+            logger.debug("a message that nobody waits for was not taken: %s", error)
+
+    async def flush(self, within: float) -> None:
+        """Give errands under way a moment to finish."""
+        if self._errands:
+            await asyncio.wait(tuple(self._errands), timeout=within)
+
+    # -- resumption and the GET stream (legacy) -------------------------------------------------
+
+    async def _resume(self, exchange: Exchange, fault: WireFault) -> dict[str, Any]:
+        """Fetch the rest of a broken answer stream. When it cannot be had, the fault stands."""
+        fruitless = 0
+        while fruitless < _MOST_RESUMES:
+            seen = exchange.last_event_id
+            await asyncio.sleep(_RESUME_PAUSE if exchange.retry is None else exchange.retry)
+            try:
+                message = await self._read_on(exchange)
+            except WireFault as again:
+                if again.evidence.trouble not in (Trouble.BROKEN, Trouble.CONNECT):
+                    break
+            else:
+                if message is None:
+                    break
+                return message
+            fruitless = 0 if exchange.last_event_id != seen else fruitless + 1
+        raise fault
+
+    async def listen(self) -> None:
+        """Keep the legacy GET stream open, for whatever the server says outside of a request."""
+        exchange = Exchange(request_id="", method="", attempt=Attempt(), headers={})
+        fruitless = 0
+        while True:
+            seen = exchange.last_event_id
+            try:
+                if await self._read_on(exchange) is None:
+                    return
+            except WireFault as fault:
+                logger.debug("the GET stream ended: %s", fault)
+            fruitless = 0 if exchange.last_event_id != seen else fruitless + 1
+            pause = _RESUME_PAUSE if exchange.retry is None else exchange.retry
+            await asyncio.sleep(min(pause * 2 ** min(fruitless, 10), _LONGEST_PAUSE))
+
+    async def _read_on(self, exchange: Exchange) -> dict[str, Any] | None:
+        """GET a stream and read it to its answer. None: the server has none to offer."""
+        protocol = {"accept": "text/event-stream"}
+        if exchange.last_event_id is not None:
+            protocol["last-event-id"] = exchange.last_event_id
+        reply = await self._send_bodyless("GET", protocol, exchange.attempt.headers)
+        try:
+            if reply.status == 404 and self._on_lost is not None:
+                self._on_lost()
+            if reply.status >= 500:
+                raise broken(f"HTTP {reply.status} to a GET", exchange.attempt, reply.status)
+            if reply.status != 200 or reply.content_type != "text/event-stream":
+                return None
+            exchange.attempt.sent = True
+            return await self._reader.in_stream(reply, exchange)
+        finally:
+            reply.release()
+
+    async def _hand_on(self, message: Mapping[str, Any], exchange: Exchange) -> None:
+        if self._inbox is not None:
+            await self._inbox.take(message, exchange)

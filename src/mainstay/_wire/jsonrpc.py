@@ -1,0 +1,84 @@
+"""JSON-RPC messages: written once, read warily. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from mcp.shared.dispatcher import coerce_request_id
+from mcp_types import RequestId
+from pydantic_core import from_json
+
+from mainstay._rules.classify import RpcError
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def request(request_id: RequestId, method: str, params: Mapping[str, Any] | None) -> bytes:
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": method}
+    return _bytes(message, params)
+
+
+def notification(method: str, params: Mapping[str, Any] | None) -> bytes:
+    return _bytes({"jsonrpc": "2.0", "method": method}, params)
+
+
+def response(request_id: RequestId, result: Mapping[str, Any]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "id": request_id, "result": result}).encode()
+
+
+def error_response(request_id: RequestId, code: int, message: str, data: Any = None) -> bytes:
+    error: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return _encode({"jsonrpc": "2.0", "id": request_id, "error": error}).encode()
+
+
+def _bytes(message: dict[str, Any], params: Mapping[str, Any] | None) -> bytes:
+    if params is not None:
+        message["params"] = params
+    return _encode(message).encode()
+
+
+def messages(body: bytes | str) -> list[dict[str, Any]]:
+    """The JSON objects in a body: one, or several where a 2025-03-26 server sends a batch.
+
+    Raises ValueError when it is not JSON, or holds something else.
+    """
+    decoded = from_json(body)
+    batch = cast("list[Any]", decoded) if isinstance(decoded, list) else [decoded]
+    if not batch or not all(isinstance(message, dict) for message in batch):
+        raise ValueError("not a JSON object")
+    return cast("list[dict[str, Any]]", batch)
+
+
+def answers(message: Mapping[str, Any], request_id: RequestId) -> bool:
+    """Whether this message is the answer to that request: its result, its error, or an error
+    that names no request (servers do so when they could not read the id)."""
+    if "method" in message:
+        return False
+    if "error" in message and message.get("id") is None:
+        return True
+    return "id" in message and _same(message["id"], request_id)
+
+
+def _same(found: object, request_id: RequestId) -> bool:
+    if isinstance(found, bool) or not isinstance(found, str | int):
+        return False
+    return coerce_request_id(found) == coerce_request_id(request_id)
+
+
+def error_in(message: Mapping[str, Any], request_id: RequestId) -> RpcError | None:
+    """The error of a message, however carelessly it was written."""
+    error = message.get("error")
+    if not isinstance(error, dict):
+        return None
+    fields = cast("dict[str, Any]", error)
+    code, text = fields.get("code"), fields.get("message")
+    return RpcError(
+        code=code if isinstance(code, int) and not isinstance(code, bool) else 0,
+        message=text if isinstance(text, str) else "an error without a message",
+        data=fields.get("data"),
+        answers_request=_same(message.get("id"), request_id),
+    )

@@ -1,0 +1,239 @@
+"""The HTTP library, behind as little as possible. The only file that imports aiohttp.
+
+A `Link` is one HTTP client: its sockets, its trust, its proxy. It sends one HTTP request at a time
+for whoever asks, in the asker's task, and turns whatever aiohttp raises into a `WireFault`. It
+knows nothing of sessions or JSON-RPC.
+
+aiohttp (3.14), as it is used here:
+- a POST is never sent twice, but a GET or DELETE on a reused connection is: switched off;
+- `Body.write_with_length` runs when the first byte is about to be written (the head waits in a
+  buffer until then), so `Attempt.sent` is the truth about "nothing was written";
+- foreign exceptions are never chained: their reprs hold the request's headers.
+"""
+
+from __future__ import annotations
+
+import ssl
+import urllib.request
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from time import time
+
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+from yarl import URL
+
+from mainstay._rules.classify import Evidence, Trouble
+from mainstay._wire.attempt import Attempt
+from mainstay._wire.exchange import unreadable
+from mainstay._wire.fault import WireFault
+from mainstay._wire.tls import context_for
+from mainstay.config import ServerSpec, redact_url
+
+_REDIRECTS_THAT_KEEP_THE_METHOD = (307, 308)
+_MOST_REDIRECTS = 5
+_KEPT_HEADERS = ("retry-after", "www-authenticate")
+
+
+class Body(Payload):
+    """A request body that notes the moment at which it is written."""
+
+    _value: bytes
+
+    def __init__(self, value: bytes, attempt: Attempt) -> None:
+        super().__init__(value, content_type="application/json")
+        self._size = len(value)
+        self._attempt = attempt
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self._value.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await self.write_with_length(writer, None)
+
+    async def write_with_length(
+        self, writer: AbstractStreamWriter, content_length: int | None
+    ) -> None:
+        self._attempt.sent = True
+        await writer.write(self._value)
+
+
+class Reply:
+    """An HTTP answer whose body has not been read. Must be `released`, whatever happens."""
+
+    __slots__ = ("_attempt", "_response", "content_type", "headers", "status")
+
+    def __init__(self, response: aiohttp.ClientResponse, attempt: Attempt) -> None:
+        self._response, self._attempt = response, attempt
+        self.status = response.status
+        self.headers = response.headers
+        self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def kept_headers(self) -> dict[str, str]:
+        kept = {name: self.headers[name] for name in _KEPT_HEADERS if name in self.headers}
+        if "retry-after" in kept:
+            kept["retry-after"] = _seconds(kept["retry-after"])
+        return kept
+
+    @property
+    def at_end(self) -> bool:
+        return self._response.content.at_eof()
+
+    async def chunk(self) -> bytes:
+        """The next bytes of the body; empty at its end."""
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            fault = _fault(error, self._attempt, self.status)
+        raise fault
+
+    async def read(self, limit: int) -> bytes | None:
+        """The whole body, or None when it is larger than the limit."""
+        length = self._response.content_length
+        if length is not None and length > limit:
+            return None
+        parts: list[bytes] = []
+        size = 0
+        while chunk := await self.chunk():
+            size += len(chunk)
+            if size > limit:
+                return None
+            parts.append(chunk)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def release(self) -> None:
+        """Keeps the connection if the body was read to its end, closes it otherwise."""
+        self._response.release()
+
+
+class Link:
+    """One HTTP client for one server. Opened once, closed once, used by any task of its loop."""
+
+    def __init__(self, spec: ServerSpec) -> None:
+        self._url = URL(spec.url)
+        self._silence = spec.timeouts.silence
+        self._http = _client(spec, self._url)
+
+    async def send(
+        self, method: str, headers: Mapping[str, str], body: bytes | None, attempt: Attempt
+    ) -> Reply:
+        """One request and the head of its answer. Redirects are followed inside the origin."""
+        url = self._url
+        for _ in range(_MOST_REDIRECTS):
+            reply = await self._send_once(method, url, headers, body, attempt)
+            if not 300 <= reply.status < 400:
+                return reply
+            reply.release()
+            url = _redirected(url, reply, method)
+            if reply.status == 308:
+                self._url = url
+        raise unreadable(f"more than {_MOST_REDIRECTS} redirects", None)
+
+    async def _send_once(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        attempt: Attempt,
+    ) -> Reply:
+        payload = None if body is None else Body(body, attempt)
+        if body is None:
+            attempt.sent = True  # a bodyless request is only ever sent freely repeatable
+        try:
+            response = await self._http.request(method, url, headers=headers, data=payload)
+            return Reply(response, attempt)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            fault = _fault(error, attempt, None)
+        raise fault
+
+    async def aclose(self) -> None:
+        await self._http.close()
+
+    def forget(self) -> None:
+        """Let go without closing, when the loop that could close is gone."""
+        self._http.detach()
+
+
+def _client(spec: ServerSpec, url: URL) -> aiohttp.ClientSession:
+    trust: ssl.SSLContext | bool = context_for(spec.tls) if url.scheme == "https" else True
+    http = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=trust, keepalive_timeout=spec.keep_alive),
+        timeout=aiohttp.ClientTimeout(
+            total=None, sock_connect=spec.timeouts.connect, sock_read=spec.timeouts.silence
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        proxy=_proxy(spec.proxy, url),
+        # Proxies are settled above, once; left to aiohttp, every request would read ~/.netrc, too.
+        trust_env=False,
+    )
+    http._retry_connection = False  # pyright: ignore[reportPrivateUsage]
+    return http
+
+
+def _proxy(configured: str | None, url: URL) -> str | None:
+    if configured is not None:
+        return configured or None
+    if urllib.request.proxy_bypass(url.host or ""):
+        return None
+    proxies = urllib.request.getproxies()
+    return proxies.get(url.scheme) or proxies.get("all")
+
+
+def _fault(error: Exception, attempt: Attempt, status: int | None) -> WireFault:
+    trouble = Trouble.BROKEN if attempt.sent else Trouble.CONNECT
+    return WireFault(
+        Evidence(trouble=trouble, sent=attempt.sent, detail=_describe(error), status=status)
+    )
+
+
+def _describe(error: Exception) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"the certificate does not verify: {error.certificate_error}"
+        case aiohttp.ClientSSLError():
+            return f"TLS failed: {error.os_error.strerror or type(error.os_error).__name__}"
+        case aiohttp.ClientConnectorDNSError():
+            return f"the name {error.host!r} cannot be resolved"
+        case aiohttp.ClientProxyConnectionError():
+            return f"the proxy cannot be reached: {error.os_error.strerror}"
+        case aiohttp.ClientConnectorError():
+            return f"cannot connect to {error.host}:{error.port}: {error.os_error.strerror}"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy refused: HTTP {error.status}"
+        case aiohttp.ConnectionTimeoutError():
+            return "connecting took too long"
+        case aiohttp.SocketTimeoutError():
+            return "the server fell silent"
+        case aiohttp.ServerDisconnectedError():
+            return "the server closed the connection without an answer"
+        case aiohttp.ClientPayloadError():
+            return "the answer broke off"
+        case OSError():
+            return f"the connection broke: {error.strerror or type(error).__name__}"
+        case _:
+            return f"the connection failed: {type(error).__name__}"
+
+
+def _redirected(url: URL, reply: Reply, method: str) -> URL:
+    location = reply.headers.get("location", "")
+    try:
+        target = url.join(URL(location))
+    except ValueError:
+        raise unreadable("a redirect to no address", reply.status) from None
+    shown = redact_url(str(target))
+    if not location or target.origin() != url.origin():
+        raise unreadable(f"a redirect to {shown} leaves the origin", reply.status)
+    if method == "POST" and reply.status not in _REDIRECTS_THAT_KEEP_THE_METHOD:
+        raise unreadable(f"a redirect to {shown} would drop the request", reply.status)
+    return target
+
+
+def _seconds(retry_after: str) -> str:
+    """Retry-After in seconds, also when it came as a date."""
+    try:
+        return str(max(0.0, parsedate_to_datetime(retry_after).timestamp() - time()))
+    except ValueError:
+        return retry_after

@@ -1,0 +1,43 @@
+"""What may be shown to a person. A secret never leaves through a message, a log line or a repr."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, parse_qsl, quote, urlsplit, urlunsplit
+
+_SECRET_NAME = re.compile(
+    r"key|token|secret|password|passwd|auth|sig|credential|session", re.IGNORECASE
+)
+HIDDEN = "***"
+
+
+def is_secret_name(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
+
+
+def redact_url(url: str) -> str:
+    """The URL without user, password and the values of query parameters that sound secret."""
+    try:
+        parts = urlsplit(url)
+        host = _without_user(parts)
+    except ValueError:
+        return HIDDEN
+    query = "&".join(_shown(name, value) for name, value in parse_qsl(parts.query, True))
+    return urlunsplit((parts.scheme, host, parts.path, query, ""))
+
+
+def secrets_in_url(url: str) -> bool:
+    """Whether the URL carries what should be a header: credentials or a secret-looking query."""
+    parts = urlsplit(url)
+    named = any(is_secret_name(name) for name, _ in parse_qsl(parts.query, True))
+    return named or parts.username is not None or parts.password is not None
+
+
+def _without_user(parts: SplitResult) -> str:
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{parts.port}" if parts.port else host
+
+
+def _shown(name: str, value: str) -> str:
+    return f"{quote(name)}={HIDDEN if is_secret_name(name) else quote(value)}"

@@ -1,0 +1,255 @@
+"""`ServerSpec`: what a user says about one server, checked and frozen.
+
+Everything here is decided before anything is opened. A value that cannot work is a `ConfigError`
+that names the server, the key and the remedy; a value that works but is unwise (plain http beyond
+this machine, a secret in a URL) is a warning.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self, cast
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from mainstay.config.expand import expand
+from mainstay.config.redact import redact_url, secrets_in_url
+from mainstay.errors import ConfigError
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+Texts = Annotated[
+    Mapping[str, str], AfterValidator(lambda v: MappingProxyType(dict(v))), PlainSerializer(dict)
+]
+ReplayPolicy = Literal["safe", "never", "always"]
+Policies = Annotated[
+    Mapping[str, ReplayPolicy],
+    AfterValidator(lambda v: MappingProxyType(dict(v))),
+    PlainSerializer(dict),
+]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Timeouts(_Frozen):
+    """How long things may take, in seconds."""
+
+    connect: Seconds = 10.0
+    """To be ready for calls: TCP, TLS, handshake."""
+    call: Seconds = 30.0
+    """A call with all its replays and waits, unless the call says otherwise."""
+    silence: Seconds | None = None
+    """Longest time without a byte while an answer is awaited. None: the deadline alone counts."""
+    close: Seconds = 5.0
+    """To end a session and its sockets."""
+    extend_on_progress: bool = False
+    """Whether each progress report gives the call its full time again …"""
+    longest_call: Seconds = 3600.0
+    """… up to this."""
+
+
+class TLS(_Frozen):
+    """Trust and client certificates. By default the system's store, or what SSL_CERT_FILE,
+    SSL_CERT_DIR or REQUESTS_CA_BUNDLE name."""
+
+    verify: bool = True
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+    client_key_password: SecretStr | None = None
+
+    def __hash__(self) -> int:  # pydantic makes one for frozen models; type checkers do not see it
+        return hash(self.model_dump_json())
+
+
+class ServerSpec(_Frozen):
+    """One server, as configured."""
+
+    name: str
+    url: str = Field(repr=False)
+    headers: Texts = Field(default_factory=lambda: MappingProxyType[str, str]({}), repr=False)
+    """Sent with every request. Values are treated as secrets."""
+    neutral_headers: frozenset[str] = frozenset()
+    """Per-call headers that say nothing about who is calling (trace headers never do)."""
+    api_key: SecretStr | None = None
+    """Sent as `Authorization: Bearer` with every request."""
+    mode: Literal["auto", "legacy", "modern"] = "auto"
+    timeouts: Timeouts = Timeouts()
+    tls: TLS = TLS()
+    proxy: str | None = Field(default=None, repr=False)
+    """A proxy's URL. None: HTTP_PROXY, HTTPS_PROXY and NO_PROXY decide. Empty: no proxy."""
+    replay: ReplayPolicy = "safe"
+    """Whether a call with an unknown outcome may be sent again: `safe` if its tool is marked
+    read-only or idempotent, `never`, or `always`."""
+    replay_tools: Policies = Field(default_factory=lambda: MappingProxyType[str, ReplayPolicy]({}))
+    """The same for single tools, by name."""
+    max_replays: Count = 3
+    """How often one call may be sent again, for whatever reason."""
+    replay_burst: Count = 100
+    """How many replays the server may see at once during an outage …"""
+    replay_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10.0
+    """… and how many a second after that."""
+    breaker_threshold: Count = 10
+    """Consecutive transport faults after which calls fail at once. 0: never."""
+    breaker_cooldown: Seconds = 1.0
+    """Seconds until one call may probe; doubled while probes fail, up to 30."""
+    max_in_flight: Annotated[int, Field(gt=0)] = 256
+    serialize: bool = False
+    """One request at a time."""
+    max_result_bytes: Annotated[int, Field(gt=0)] = 32 * 1024 * 1024
+    keep_alive: Seconds = 4.0
+    """Idle sockets are dropped after this; uvicorn drops them after 5, and a call must not be
+    spent on a dying one."""
+    strip_none: bool = False
+    """Drop None-valued optional arguments before sending."""
+    listen: bool = False
+    """Keep a legacy GET stream open even when nobody observes."""
+
+    @classmethod
+    def parse(
+        cls,
+        value: str | Mapping[str, Any] | ServerSpec,
+        *,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        file: str | None = None,
+    ) -> ServerSpec:
+        """A spec from a URL, a mapping or another spec; anything wrong is a `ConfigError`."""
+        if isinstance(value, ServerSpec):
+            return value
+        given: dict[str, Any] = {"url": value} if isinstance(value, str) else dict(value)
+        try:
+            given = expand(given, os.environ if env is None else env)
+            given.setdefault("name", name or _name_from(given.get("url")))
+            return cls(**given)
+        except ConfigError as error:
+            server = error.server or name or cast("str | None", given.get("name"))
+            raise ConfigError(
+                error.problem, remedy=error.remedy, server=server, key=error.key, file=file
+            ) from None
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise _plain_error(error, given) from None
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise _problem(
+                f"{name[:80]!r} is not a server name",
+                "Use 1 to 64 letters, digits, '-' and '_', beginning with one of the former",
+            )
+        return name
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        _check_http_url(url)
+        return url
+
+    @field_validator("proxy")
+    @classmethod
+    def _check_proxy(cls, proxy: str | None) -> str | None:
+        if proxy:
+            _check_http_url(proxy)
+        return proxy
+
+    @model_validator(mode="after")
+    def _warn(self) -> Self:
+        parts = urlsplit(self.url)
+        if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+            _warn_user(f"{self.name}: plain http beyond this machine: {redact_url(self.url)}")
+        if secrets_in_url(self.url):
+            _warn_user(f"{self.name}: the URL carries a secret; use headers or api_key instead")
+        return self
+
+
+class ConfigWarning(UserWarning):
+    """A configuration that works but is unwise."""
+
+
+def _warn_user(message: str) -> None:
+    warnings.warn(message, ConfigWarning, stacklevel=8)
+
+
+def _problem(problem: str, remedy: str) -> PydanticCustomError:
+    return PydanticCustomError("mainstay", "{problem}", {"problem": problem, "remedy": remedy})
+
+
+def _check_http_url(url: str) -> None:
+    remedy = "Give a full address, such as http://localhost:8000/mcp"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _problem(f"{redact_url(url)!r} is not a URL", remedy) from None
+    if parts.scheme not in ("http", "https"):
+        shown = redact_url(url) if parts.scheme else url[:80]
+        raise _problem(f"{shown!r} is not an http(s) URL", remedy)
+    if not parts.hostname or port == 0 or re.search(r"[\s\x00-\x1f]", url):
+        raise _problem(f"{redact_url(url)!r} names no host", remedy)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _name_from(url: object) -> str:
+    """A name for a server that was given by its URL alone: its host."""
+    try:
+        host = urlsplit(url).hostname if isinstance(url, str) else None
+    except ValueError:
+        host = None
+    return re.sub(r"[^A-Za-z0-9_-]", "-", host or "").strip("-")[:64] or "server"
+
+
+def _plain_error(error: ValidationError, given: Mapping[str, Any]) -> ConfigError:
+    """The first thing that pydantic found, said in one line, without the value."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    name = given.get("name")
+    server = name if isinstance(name, str) else None
+    match first["type"]:
+        case "extra_forbidden":
+            problem, remedy = "unknown key", f"Known keys: {_known_keys(key)}"
+        case "missing":
+            problem, remedy = "missing", f"Add {key!r}"
+        case "mainstay":
+            problem, remedy = first["msg"], str(first.get("ctx", {}).get("remedy", ""))
+        case _:
+            problem, remedy = first["msg"], f"Correct {key!r}"
+    return ConfigError(problem, key=key, server=server, remedy=remedy)
+
+
+def _known_keys(key: str) -> str:
+    models: dict[str, type[BaseModel]] = {"timeouts": Timeouts, "tls": TLS}
+    return ", ".join(sorted(models.get(key.partition(".")[0], ServerSpec).model_fields))

@@ -1,0 +1,290 @@
+"""Everything mainstay raises, and the words in which a failure is told.
+
+    MainstayError
+      ConfigError(ValueError)         before anything is opened; names file, server, key and remedy
+      WrongLoop(RuntimeError)         used from another event loop or process than it was opened in
+      UnknownTool(LookupError)        no such tool; suggests the nearest
+      NotPermitted                    this principal may not do this here
+      ServerUnavailable               no connection to send the call on
+      AuthNeeded                      the server wants credentials that we do not have
+      InvalidArguments(ValueError)    ours, before anything was sent
+      RemoteProtocolError             the server does not speak the protocol
+      CallError                       one call failed; `.delivery` says whether it ran
+        CallNotDelivered              certainly did not run
+          CallNotSentInTime(TimeoutError)
+        CallOutcomeUnknown            may have run
+          CallTimedOut(TimeoutError)
+        CallRejected                  the server said no: `.code`, `.data`
+        InvalidResult                 ran, but its answer breaks its schema: `.result`
+
+Every error has a `delivery`, so that "did it run?" can be asked of any of them. This module
+imports nothing of mainstay: everything else stands on it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+__all__ = [
+    "AuthNeeded",
+    "CallError",
+    "CallNotDelivered",
+    "CallNotSentInTime",
+    "CallOutcomeUnknown",
+    "CallRejected",
+    "CallTimedOut",
+    "ConfigError",
+    "Delivery",
+    "Failure",
+    "FailureKind",
+    "InvalidArguments",
+    "InvalidResult",
+    "MainstayError",
+    "NotPermitted",
+    "RemoteProtocolError",
+    "ServerUnavailable",
+    "UnknownTool",
+    "WrongLoop",
+]
+
+
+class Delivery(enum.Enum):
+    """How far a request got. The order is the order of regret: see `worst`."""
+
+    NOT_SENT = "not sent"
+    """No byte of it was written."""
+    REFUSED = "refused"
+    """It arrived, and was turned away before it could run."""
+    ANSWERED = "answered"
+    """The server answered this very request."""
+    UNKNOWN = "unknown"
+    """It may have run."""
+
+    @staticmethod
+    def worst(first: Delivery, second: Delivery) -> Delivery:
+        """What is true of a call after two attempts: a later refusal hides no earlier doubt."""
+        return max(first, second, key=_REGRET.index)
+
+
+_REGRET = (Delivery.NOT_SENT, Delivery.REFUSED, Delivery.ANSWERED, Delivery.UNKNOWN)
+
+
+class FailureKind(enum.Enum):
+    """The rows of the recovery table (`mainstay._rules.recovery`)."""
+
+    UNREACHABLE = "unreachable"
+    """Name lookup, connection or TLS failed: nothing was written."""
+    SESSION_LOST = "session lost"
+    """The server does not know the session that the request carried."""
+    UNAUTHORIZED = "unauthorized"
+    """401 or 403."""
+    THROTTLED = "throttled"
+    """429, or 503 with Retry-After."""
+    REFUSED = "refused"
+    """Another 4xx without a JSON-RPC body."""
+    UNREADABLE = "unreadable"
+    """An answer that is not one: foreign redirect, wrong content type, broken or oversized body."""
+    BROKEN = "broken"
+    """The connection or a gateway failed after the request may have been read."""
+    REJECTED = "rejected"
+    """A JSON-RPC error answered the request."""
+    HEADER_MISMATCH = "header mismatch"
+    """-32020: the tool's header annotations changed; list again and send again."""
+    VERSION_MISMATCH = "version mismatch"
+    """-32022: negotiate again."""
+
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, classified. Frozen evidence: safe to keep, log and compare."""
+
+    kind: FailureKind
+    delivery: Delivery
+    message: str
+    status: int | None = None
+    code: int | None = None
+    data: Any = None
+    retry_after: float | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS, repr=False)
+    """Retry-After and WWW-Authenticate, as the server sent them."""
+    row: str = ""
+    """The row of the classification table that matched, with its source."""
+
+    def __str__(self) -> str:
+        facts = [self.kind.value]
+        if self.status is not None:
+            facts.append(f"HTTP {self.status}")
+        if self.code is not None:
+            facts.append(f"code {self.code}")
+        return f"{', '.join(facts)}: {self.message}"
+
+
+class MainstayError(Exception):
+    """The root of what mainstay raises."""
+
+    delivery: Delivery = Delivery.NOT_SENT
+    failure: Failure | None = None
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status behind this error, if there was one."""
+        return self.failure.status if self.failure else None
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds that the server asked us to wait, if it did."""
+        return self.failure.retry_after if self.failure else None
+
+    @property
+    def www_authenticate(self) -> str | None:
+        """The server's WWW-Authenticate challenge, if it sent one."""
+        return self.failure.headers.get("www-authenticate") if self.failure else None
+
+
+class ConfigError(MainstayError, ValueError):
+    """A configuration that cannot work, found before anything was opened."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        remedy: str = "",
+        server: str | None = None,
+        key: str | None = None,
+        file: str | None = None,
+    ) -> None:
+        self.problem, self.remedy = problem, remedy
+        self.server, self.key, self.file = server, key, file
+        place = [file or "", f"server {server!r}" if server else "", f"key {key!r}" if key else ""]
+        where = ", ".join(part for part in place if part)
+        text = f"{where}: {problem}" if where else problem
+        super().__init__(f"{text}. {remedy}" if remedy else text)
+
+
+class WrongLoop(MainstayError, RuntimeError):
+    """A client belongs to the event loop and the process that opened it."""
+
+
+class UnknownTool(MainstayError, LookupError):
+    """No such tool. `.suggestions` holds the nearest names."""
+
+    def __init__(self, message: str, *, suggestions: tuple[str, ...] = ()) -> None:
+        self.suggestions = suggestions
+        super().__init__(message)
+
+
+class NotPermitted(MainstayError):
+    """Refused here, before anything was sent."""
+
+
+class _AboutServer(MainstayError):
+    def __init__(self, message: str, *, server: str, failure: Failure | None = None) -> None:
+        self.server = server
+        self.failure = failure
+        if failure is not None:
+            self.delivery = failure.delivery
+        super().__init__(message)
+
+
+class ServerUnavailable(_AboutServer):
+    """No ready connection within the budget. Nothing was sent."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        since: float | None = None,
+        last_failure: Failure | None = None,
+    ) -> None:
+        super().__init__(message, server=server, failure=last_failure)
+        self.delivery = Delivery.NOT_SENT
+        self.since = since
+        """When the trouble began (seconds since the epoch)."""
+
+    @property
+    def last_failure(self) -> Failure | None:
+        return self.failure
+
+
+class AuthNeeded(_AboutServer):
+    """The server answered 401 or 403, and no authorizer could help. It did not run."""
+
+
+class RemoteProtocolError(_AboutServer):
+    """What answers at this address does not speak the protocol."""
+
+
+class InvalidArguments(MainstayError, ValueError):
+    """The arguments break the tool's schema. Nothing was sent."""
+
+    def __init__(
+        self, message: str, *, server: str, tool: str, problems: tuple[str, ...] = ()
+    ) -> None:
+        self.server, self.tool, self.problems = server, tool, problems
+        super().__init__(message)
+
+
+class CallError(MainstayError):
+    """One request failed. `.delivery` tells whether it ran, over all its attempts."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        tool: str | None = None,
+        attempts: int = 0,
+        delivery: Delivery,
+        failure: Failure | None = None,
+    ) -> None:
+        self.server, self.tool, self.attempts = server, tool, attempts
+        self.delivery, self.failure = delivery, failure
+        super().__init__(message)
+
+
+class CallNotDelivered(CallError):
+    """It certainly did not run. Sending it again is safe."""
+
+
+class CallNotSentInTime(CallNotDelivered, TimeoutError):
+    """The deadline passed before anything was sent."""
+
+
+class CallOutcomeUnknown(CallError):
+    """It may have run. Find out before sending it again."""
+
+
+class CallTimedOut(CallOutcomeUnknown, TimeoutError):
+    """The deadline passed while the server had the request."""
+
+
+class CallRejected(CallError):
+    """The server answered with a JSON-RPC error."""
+
+    @property
+    def code(self) -> int | None:
+        return self.failure.code if self.failure else None
+
+    @property
+    def data(self) -> Any:
+        return self.failure.data if self.failure else None
+
+
+class InvalidResult(CallError):
+    """It ran, and its answer breaks the schema. `.result` holds the answer all the same."""
+
+    def __init__(
+        self, message: str, *, server: str, result: Any, tool: str | None = None, attempts: int = 1
+    ) -> None:
+        self.result = result
+        super().__init__(
+            message, server=server, tool=tool, attempts=attempts, delivery=Delivery.ANSWERED
+        )

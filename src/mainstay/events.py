@@ -1,0 +1,202 @@
+"""Frozen records of what happened, and who may watch.
+
+One stream of these feeds everything that observes: a watched call, logs, telemetry, the command
+line. An event states a fact that has already happened; nothing here decides anything.
+
+Events of one call, in order: `Started`, then any of `Progress`, `Log`, `Replaying`, then exactly
+one of `Completed` or `Failed`. Only those two are final: `Progress.fraction == 1.0` is not.
+
+Events of a connection: `Connected`, `Disconnected`, and `Notice` for what a server says outside
+of any call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, cast
+
+from mainstay.errors import Failure, MainstayError
+from mainstay.results import CallResult
+
+__all__ = [
+    "CallEvent",
+    "Completed",
+    "Connected",
+    "Disconnected",
+    "Event",
+    "Failed",
+    "Log",
+    "Notice",
+    "Observer",
+    "Progress",
+    "Replaying",
+    "Started",
+]
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Event:
+    """Something that happened at a server, at a time (`at`: seconds since the epoch)."""
+
+    server: str
+    at: float = field(default_factory=time.time)
+
+    is_final: ClassVar[bool] = False
+
+    @property
+    def kind(self) -> str:
+        """The event's name in JSON: `Started` is `"started"`."""
+        return type(self).__name__.lower()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The event as plain data, ready for JSON."""
+        fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {"event": self.kind, **fields}
+
+    def to_json(self) -> str:
+        return json.dumps(self.as_dict(), ensure_ascii=False)
+
+
+class Observer(Protocol):
+    """Anything that can be called with an event. It must not block; what it raises is logged."""
+
+    def __call__(self, event: Event, /) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class CallEvent(Event):
+    """An event of one call."""
+
+    tool: str
+    call_id: str
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Started(CallEvent):
+    """The call was accepted and will be sent."""
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Progress(CallEvent):
+    """The server reported a step."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+    __match_args__ = ("fraction", "message")
+
+    @property
+    def fraction(self) -> float | None:
+        """How far, from 0 to 1, when the server said how much there is."""
+        if not self.total or self.total < 0:
+            return None
+        return min(max(self.progress / self.total, 0.0), 1.0)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "fraction": self.fraction}
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Log(CallEvent):
+    """A log line that the server sent on the call's own stream."""
+
+    level: str
+    data: Any
+    logger: str | None = None
+
+    __match_args__ = ("level", "data")
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Replaying(CallEvent):
+    """An attempt failed without harm; the call will be sent again."""
+
+    attempt: int
+    """The attempt that failed, counted from 1."""
+    after: float
+    """Seconds until the next one."""
+    failure: Failure
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Completed(CallEvent):
+    """The answer came. The last event of its call."""
+
+    result: CallResult
+
+    is_final = True
+    __match_args__ = ("result",)
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Failed(CallEvent):
+    """The call ended without a result. The last event of its call."""
+
+    error: BaseException
+
+    is_final = True
+    __match_args__ = ("error",)
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Connected(Event):
+    """A connection is ready for calls."""
+
+    generation: int
+    era: str
+    protocol_version: str
+    session_id: str | None = field(default=None, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        # A session id lets its holder speak for the session: it stays out of logs.
+        return {**super().as_dict(), "session_id": None if self.session_id is None else "***"}
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Disconnected(Event):
+    """A connection will take no more calls."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Notice(Event):
+    """A notification outside of any call: a log line, a changed list, a changed resource."""
+
+    method: str
+    params: Mapping[str, Any]
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case enum.Enum():
+            return value.value
+        case CallResult():
+            return dict(value.raw)
+        case BaseException():
+            return _plain_error(value)
+        case Mapping():
+            items = cast("Mapping[object, object]", value)
+            return {str(key): _plain(item) for key, item in items.items()}
+        case list() | tuple():
+            return [_plain(item) for item in cast("list[object]", value)]
+        case _ if dataclasses.is_dataclass(value):
+            return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        case _:
+            return str(value)
+
+
+def _plain_error(error: BaseException) -> dict[str, Any]:
+    plain: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+    if isinstance(error, MainstayError):
+        plain |= {"delivery": error.delivery.value, "status": error.status}
+    return plain

@@ -1,0 +1,46 @@
+"""Test kit for MCP clients and agents: a scriptable server and a fault proxy, on the standard
+library alone.
+
+It knows nothing of the rest of `mainstay`, so any MCP client can be tested with it.
+"""
+
+from mainstay.testing.losses import (
+    ALL_LOSSES,
+    BARE_404,
+    CSHARP_SDK,
+    GO_SDK,
+    JAVA_SDK,
+    OLD_CSHARP,
+    OLD_PYTHON,
+    PYTHON_SDK,
+    RUST_RMCP,
+    RUST_RMCP_401,
+    TYPESCRIPT_400,
+    TYPESCRIPT_404,
+    SessionLoss,
+)
+from mainstay.testing.proxy import FaultProxy
+from mainstay.testing.script import Behaviour, Cancelled, Recorded, Rule
+from mainstay.testing.scripted import ScriptedServer
+
+__all__ = [
+    "ALL_LOSSES",
+    "BARE_404",
+    "CSHARP_SDK",
+    "GO_SDK",
+    "JAVA_SDK",
+    "OLD_CSHARP",
+    "OLD_PYTHON",
+    "PYTHON_SDK",
+    "RUST_RMCP",
+    "RUST_RMCP_401",
+    "TYPESCRIPT_400",
+    "TYPESCRIPT_404",
+    "Behaviour",
+    "Cancelled",
+    "FaultProxy",
+    "Recorded",
+    "Rule",
+    "ScriptedServer",
+    "SessionLoss",
+]

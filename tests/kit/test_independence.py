@@ -1,0 +1,29 @@
+"""The kit stands on the standard library alone, so that any client can be tested with it."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import mainstay.testing
+
+FOLDER = Path(mainstay.testing.__file__).parent
+
+
+def imported() -> Iterator[str]:
+    for path in FOLDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert node.module is not None
+                yield node.module
+
+
+def test_it_imports_only_itself_and_the_standard_library():
+    foreign = {name for name in imported() if not name.startswith("mainstay.testing")}
+    assert {name for name in foreign if name.split(".")[0] not in sys.stdlib_module_names} == set()
+
+
+def test_every_public_name_exists():
+    assert all(hasattr(mainstay.testing, name) for name in mainstay.testing.__all__)

@@ -1,0 +1,238 @@
+"""What mainstay promises, one behaviour a line, and which tests prove it.
+
+A test names the behaviours it proves with `@pytest.mark.requirement("S4")`, on itself, on its class
+or on its module (`pytestmark`), or with `[S4]` in its docstring. `test_requirements.py` fails when
+a promise made now has no test, when a test names an id that is not here, and when a promise for
+later has a test already, so that this table always tells the truth.
+
+Print it: `python tests/requirements.py`.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+
+HERE = "here"
+"""Promised now: must have tests. Any other word is the milestone that will bring it."""
+
+MILESTONES = frozenset(
+    {"transports", "configuration", "catalogue", "adapters", "command line", "proof", "beyond"}
+)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One behaviour; `when` is HERE or a milestone."""
+
+    sentence: str
+    when: str = HERE
+
+
+def now(sentence: str) -> Requirement:
+    return Requirement(sentence)
+
+
+def later(milestone: str, sentence: str) -> Requirement:
+    return Requirement(sentence, milestone)
+
+
+REQUIREMENTS: dict[str, Requirement] = {
+    # One server: a client that survives
+    "S1": now("A client that is only built has touched no network, and stays as configured."),
+    "S2": now("First use opens in two phases, with each handshake message sent once for all."),
+    "S3": now("Later calls use the same session and TCP connection, for JSON and for SSE."),
+    "S4": now("A lost session costs two requests on the same connection; the call is replayed."),
+    "S5": now("What means 'session gone' is a table with sources, which users can extend."),
+    "S6": now("Many callers losing one session replace it once; running calls end on the old."),
+    "S7": now("A failed replacement spoils nothing, and max_replays is kept to the letter."),
+    "S8": now("session_id and is_initialized are true at every moment, after failures too."),
+    "S9": now("aclose() frees everything at once, from any task, twice, and allows a new start."),
+    "S10": now("Trust, proxies, certificates and timeouts are settings; redirects stay home."),
+    "S11": later("transports", "Another process resumes a stored session without a request."),
+    "S12": now("The era is probed briefly, judged by answers and not by outages, and remembered."),
+    "S13": now("Every legal shape of an HTTP answer is understood, with or without a session id."),
+    "S14": now("A network fault fails one call; siblings and the caller's task go on."),
+    "S15": now("HTTP status, Retry-After and WWW-Authenticate are on the error."),
+    "S16": later("transports", "A stdio server dies with its client and leaves its last words."),
+    "S17": now(
+        "One loop and one process own a client; a caller's context never reaches its owner."
+    ),
+    # Calls that tell the truth
+    "P1": now("A failed call says whether it ran, and the worst of its attempts counts."),
+    "P2": now("A call is replayed only if it did not run, or may safely run again."),
+    "P3": now("One deadline covers the whole call; progress may extend it up to a cap."),
+    "P4": now("Replays are bounded for the call and the server; backoff obeys Retry-After."),
+    "P5": now("Cancelling works, tells the server, and stays apart from foreign cancellations."),
+    "P6": now("Bad arguments are refused before anything is sent, and no reference is fetched."),
+    "P7": now("A finished result is kept, even when it breaks its own schema."),
+    "P8": now("A broken legacy answer stream is resumed from its last event id."),
+    "P9": now("A breaker counts transport faults alone; a limit bounds the calls in flight."),
+    "P10": now("serialize=True puts all requests of a session in one line."),
+    "P11": now("Results keep all their parts; tool errors are results; size is bounded."),
+    # Streaming
+    "L1": now("A watched call tells its story and ends with exactly one final event."),
+    "L2": now("Events arrive as the server sends them: none late, lost or doubled."),
+    "L3": now("A silent tool still starts and completes; leaving the loop cancels."),
+    "L4": now("A call's logs stay with it, the session's go to observers; events become JSON."),
+    # Many servers: a group
+    "G1": later("catalogue", "Five views of the servers always agree, in configured order."),
+    "G2": later(
+        "catalogue", "A failing server is set aside and retried, or undoes a strict opening."
+    ),
+    "G3": later("catalogue", "Reconnecting touches the failed servers alone, or all when asked."),
+    "G4": later("catalogue", "One task opens and closes each connection; all open in parallel."),
+    "G5": later("catalogue", "Closing goes backwards, past failures, and leaks nothing."),
+    "G6": later("catalogue", "Servers come, go and change while the others keep running."),
+    "G7": later("catalogue", "Health is checked on live sessions, and a change of it is an event."),
+    "G8": later("catalogue", "A group manages anything that can connect and clean up."),
+    "G9": later("beyond", "One server may have several endpoints, with failover."),
+    # The catalogue
+    "T1": later("catalogue", "All that the servers offer is one immutable, numbered snapshot."),
+    "T2": later(
+        "catalogue", "A tool is found by full or unique short name; a miss suggests another."
+    ),
+    "T3": later("catalogue", "Names for models are legal, stable and free of collisions."),
+    "T4": later("catalogue", "Filters work on copies, and one that raises excludes the tool."),
+    "T5": later("catalogue", "The snapshot follows its servers, and is marked stale in an outage."),
+    "T6": later(
+        "catalogue", "Strict schemas for providers are copies; the originals stay untouched."
+    ),
+    "T7": later("catalogue", "Principals see and call what they are permitted, and no more."),
+    "T8": later("catalogue", "Names resolve to tools in order, all of them or a clear error."),
+    "T9": later("catalogue", "Prompts, resources and completions are served like tools."),
+    "T10": later("catalogue", "Python functions join the catalogue as the server 'builtin'."),
+    "T11": later("catalogue", "Ten thousand tools are searched in a few milliseconds."),
+    "T12": later("catalogue", "Tools carry tags, groups and their hints."),
+    "T13": later("catalogue", "Parameters that a tool wants as headers are sent as headers."),
+    "T14": later("catalogue", "Lists private to a principal are never shown to another."),
+    # Headers and identity
+    "H1": later(
+        "configuration", "Headers win from the call down to the server; nothing is mutated."
+    ),
+    "H2": later(
+        "configuration", "Derived headers are opt-in; protocol and broken ones are refused."
+    ),
+    "H3": now("A call's headers reach the wire and never another call, under concurrency."),
+    "H4": later("catalogue", "Principals never share a legacy session; pools are bounded."),
+    "H5": now("The API key is on every request; variables expand, or are named as unset."),
+    "H6": now("No secret is shown: not in logs, errors, causes, reprs, events or URLs."),
+    # Configuration
+    "C1": later("configuration", "Every known configuration dialect reads into one model."),
+    "C2": later("configuration", "Global defaults come from the environment; a server's own wins."),
+    "C3": now("A mistake in the configuration is named, with its remedy, before opening."),
+    "C4": later("configuration", "A file that was found, not named, starts no program unapproved."),
+    # Adapters
+    "A1": later("adapters", "LangChain and UiPath agents use the tools natively."),
+    "A2": later("adapters", "Google ADK agents use the tools natively."),
+    "A3": later("adapters", "OpenAI Agents use the servers and the tools natively."),
+    "A4": later("adapters", "Pydantic AI has a toolset."),
+    "A5": later("adapters", "Every adapter lives through its framework's whole loop, with faults."),
+    "A6": later("adapters", "Callers without an event loop have the same runtime."),
+    # Seeing it work
+    "O1": later("proof", "One stream of events feeds logs, traces, metrics and usage figures."),
+    "O2": later("command line", "The command line lists, calls, watches and checks."),
+    "O3": later("command line", "One line after opening says how many servers are healthy."),
+    # Also
+    "F1": later("beyond", "Results of read-only tools may be cached, bounded, by principal."),
+    "F2": later("beyond", "Several calls run as one, with an account of what ran."),
+    "F3": later("beyond", "Sampling, elicitation and roots have handlers in both eras."),
+}
+
+IN_DOCSTRING = re.compile(r"\[([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)\]")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That the test `test` proves the requirement `id`."""
+
+    id: str
+    test: str
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def claims(tests: Path = TESTS) -> list[Claim]:
+    """Every claim of every test file under `tests`, read without importing one."""
+    return [
+        claim
+        for path in sorted(tests.rglob("test_*.py"))
+        for claim in claims_of(path.read_text(encoding="utf-8"), path.relative_to(tests).as_posix())
+    ]
+
+
+def claims_of(source: str, name: str) -> Iterator[Claim]:
+    """The claims of one test file; `name` is what its tests are shown under."""
+    tree = ast.parse(source, filename=name)
+    yield from _claims_in(tree, name, _marked(_pytestmark(tree)))
+
+
+def _claims_in(
+    parent: ast.Module | ast.ClassDef, name: str, inherited: set[str]
+) -> Iterator[Claim]:
+    for node in parent.body:
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            own = inherited | _ids_of(node) | _marked(_pytestmark(node))
+            yield from _claims_in(node, f"{name}::{node.name}", own)
+        elif isinstance(node, Function) and node.name.startswith("test"):
+            for id_ in sorted(inherited | _ids_of(node)):
+                yield Claim(id_, f"{name}::{node.name}")
+
+
+def _ids_of(node: Function | ast.ClassDef) -> set[str]:
+    ids = _marked(node.decorator_list)
+    for group in IN_DOCSTRING.findall(ast.get_docstring(node) or ""):
+        ids.update(re.split(r"\s*,\s*", group))
+    return ids
+
+
+def _pytestmark(parent: ast.Module | ast.ClassDef) -> list[ast.expr]:
+    return [
+        node.value
+        for node in parent.body
+        if isinstance(node, ast.Assign)
+        and any(
+            isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets
+        )
+    ]
+
+
+def _marked(expressions: list[ast.expr]) -> set[str]:
+    """The ids in `requirement(...)`, wherever in the expressions it stands."""
+    ids: set[str] = set()
+    for call in (node for expression in expressions for node in ast.walk(expression)):
+        if not (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == "requirement"
+        ):
+            continue
+        for argument in call.args:
+            if not (isinstance(argument, ast.Constant) and isinstance(argument.value, str)):
+                raise ValueError(f"line {call.lineno}: write requirement ids as plain strings")
+            ids.add(argument.value)
+    return ids
+
+
+def table() -> str:
+    """Every requirement with its sentence and its tests, as text."""
+    proofs: dict[str, list[str]] = {}
+    for claim in claims():
+        proofs.setdefault(claim.id, []).append(claim.test)
+    lines: list[str] = []
+    for id_, requirement in REQUIREMENTS.items():
+        when = "" if requirement.when == HERE else f" (later: {requirement.when})"
+        lines.append(f"{id_:<4} {requirement.sentence}{when}")
+        lines.extend(f"       {test}" for test in proofs.get(id_, []))
+        if requirement.when == HERE and id_ not in proofs:
+            lines.append("       NO TEST")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table() + "\n")

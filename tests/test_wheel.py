@@ -1,0 +1,88 @@
+"""The wheel, as a user gets it: built, installed outside the checkout, and tried there.
+
+Nothing is downloaded. The new environment sees the dependencies through a `.pth` line that names
+this environment's packages; Python does not follow the `.pth` files in there, so the editable
+mainstay of the checkout stays out of sight.
+"""
+
+import json
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+TRIAL = """
+import json, sys
+import mainstay
+from mainstay import Client
+
+client = Client("http://127.0.0.1:9/mcp")
+package = __import__("pathlib").Path(mainstay.__file__).parent
+print(json.dumps({
+    "home": str(package),
+    "version": mainstay.__version__,
+    "typed": (package / "py.typed").is_file(),
+    "opened": client.is_initialized,
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A virtual environment with the wheel in it."""
+
+    python: Path
+    wheel: Path
+    site: Path
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    home = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", home / "dist", cwd=ROOT)
+    (wheel,) = (home / "dist").glob("*.whl")
+    run(sys.executable, "-m", "venv", "--without-pip", home / "venv", cwd=home)
+    scheme = {"base": str(home / "venv"), "platbase": str(home / "venv")}
+    site = Path(sysconfig.get_path("purelib", scheme="venv", vars=scheme))
+    python = Path(sysconfig.get_path("scripts", scheme="venv", vars=scheme), "python")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=home)
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return Installed(python, wheel, site)
+
+
+def test_the_wheel_works_outside_the_checkout(installed: Installed):
+    from mainstay import __version__
+
+    told = json.loads(run(installed.python, "-I", "-c", TRIAL, cwd=installed.wheel.parent))
+    assert told == {
+        "home": str(installed.site / "mainstay"),
+        "version": __version__,
+        "typed": True,
+        "opened": False,
+    }
+
+
+def test_the_wheel_holds_the_package_and_its_licence_only(installed: Installed):
+    names = zipfile.ZipFile(installed.wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"mainstay"}
+    assert any(name.endswith("/licenses/LICENSE") for name in names)

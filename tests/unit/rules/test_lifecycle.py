@@ -1,0 +1,90 @@
+"""The states of connections and clients."""
+
+import itertools
+
+import pytest
+
+from mainstay._rules.lifecycle import (
+    CLIENT_LEGAL,
+    LEGAL,
+    ClientState,
+    ConnectionState,
+    IllegalMove,
+    accepts_calls,
+    diagram,
+    is_over,
+    move,
+    move_client,
+)
+
+PAIRS = list(itertools.product(ConnectionState, repeat=2))
+CLIENT_PAIRS = list(itertools.product(ClientState, repeat=2))
+
+
+@pytest.mark.parametrize(("current", "to"), PAIRS)
+def test_a_connection_moves_only_along_the_table(current: ConnectionState, to: ConnectionState):
+    if to in LEGAL[current]:
+        assert move(current, to) is to
+    else:
+        with pytest.raises(IllegalMove) as caught:
+            move(current, to)
+        assert (caught.value.current, caught.value.to) == (current, to)
+
+
+@pytest.mark.parametrize(("current", "to"), CLIENT_PAIRS)
+def test_a_client_moves_only_along_the_table(current: ClientState, to: ClientState):
+    if to in CLIENT_LEGAL[current]:
+        assert move_client(current, to) is to
+    else:
+        with pytest.raises(IllegalMove):
+            move_client(current, to)
+
+
+def reachable(legal, start):
+    found, waiting = {start}, [start]
+    while waiting:
+        new = legal[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
+def test_every_state_has_a_row_and_can_be_reached():
+    assert set(LEGAL) == reachable(LEGAL, ConnectionState.NEW) == set(ConnectionState)
+    assert set(CLIENT_LEGAL) == reachable(CLIENT_LEGAL, ClientState.IDLE) == set(ClientState)
+
+
+def test_a_connection_can_always_be_closed_and_is_never_revived():
+    for state in set(ConnectionState) - {ConnectionState.CLOSED}:
+        assert ConnectionState.CLOSED in LEGAL[state]
+        assert state not in reachable(LEGAL, ConnectionState.CLOSED)
+        # No way leads back: a generation is used once.
+        assert all(state not in reachable(LEGAL, follower) for follower in LEGAL[state])
+
+
+def test_a_client_can_always_be_closed_and_used_again():
+    for state in set(ClientState) - {ClientState.CLOSING}:
+        assert ClientState.CLOSING in CLIENT_LEGAL[state]
+    for state in ClientState:
+        assert reachable(CLIENT_LEGAL, state) == set(ClientState)
+
+
+def test_a_failed_opening_or_replacement_leaves_the_client_idle():
+    assert move_client(ClientState.OPENING, ClientState.IDLE) is ClientState.IDLE
+    assert move_client(ClientState.REPLACING, ClientState.IDLE) is ClientState.IDLE
+
+
+def test_only_a_ready_connection_accepts_calls_and_only_a_closed_one_is_over():
+    assert [s for s in ConnectionState if accepts_calls(s)] == [ConnectionState.READY]
+    assert [s for s in ConnectionState if is_over(s)] == [ConnectionState.CLOSED]
+
+
+def test_the_diagram_draws_every_legal_move_and_no_other():
+    for drawn, legal in ((diagram(LEGAL), LEGAL), (diagram(CLIENT_LEGAL), CLIENT_LEGAL)):
+        first, *lines = drawn.splitlines()
+        moves = {f"    {a.value} --> {b.value}" for a, after in legal.items() for b in after}
+        assert first == "stateDiagram-v2"
+        assert {line for line in lines if "[*]" not in line} == moves
+    assert "    [*] --> new\n" in diagram(LEGAL)
+    assert diagram(LEGAL).endswith("    closed --> [*]\n")
+    assert "--> [*]" not in diagram(CLIENT_LEGAL)

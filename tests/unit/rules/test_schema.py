@@ -1,0 +1,389 @@
+"""Checking values against JSON Schemas. Over real transports P6 and P7 are proved elsewhere."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstay._rules.schema import (
+    LONGEST_TEXT,
+    MOST_DEPTH,
+    MOST_NODES,
+    MOST_PROBLEMS,
+    Checker,
+    compile,
+    strip_none,
+)
+
+SEARCH = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "minLength": 1},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+        "lang": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    },
+    "required": ["query"],
+    "additionalProperties": False,
+}
+
+
+def checker(schema: Any) -> Checker:
+    made = compile(schema, what="input of research.search")
+    assert made.usable, made.reason
+    return made
+
+
+def one(schema: Any, value: Any) -> str:
+    (problem,) = checker(schema).problems(value)
+    return problem
+
+
+# --- what is wrong, and where ------------------------------------------------------------------
+
+
+@pytest.mark.requirement("P6")
+def test_good_arguments_have_no_problems():
+    assert checker(SEARCH).problems({"query": "pricing", "limit": 5, "lang": None}) == ()
+
+
+@pytest.mark.requirement("P6")
+def test_each_problem_names_its_place_and_its_fault():
+    missing, unexpected = checker(SEARCH).problems({"nope": 1, "never": 2})
+    assert '"query"' in missing + unexpected
+    assert "'nope'" in missing + unexpected
+    assert "'never'" in missing + unexpected
+    assert one(SEARCH, {"query": 5}) == 'query: 5 is not of type "string"'
+    assert one(SEARCH, {"query": "x", "limit": 0}).startswith("limit: 0 ")
+
+
+def test_a_failed_choice_tells_what_each_branch_wanted():
+    problem = one(SEARCH, {"query": "x", "lang": 7})
+    assert problem.startswith("lang: 7 ")
+    assert '"string"' in problem
+    assert '"null"' in problem
+
+
+def test_places_lead_through_arrays_and_odd_names():
+    schema = {"properties": {"x-a": {"items": {"properties": {"b": {"type": "string"}}}}}}
+    assert one(schema, {"x-a": [{}, {"b": 1}]}).startswith("['x-a'][1].b: 1 ")
+
+
+def test_a_value_of_any_size_makes_a_short_problem():
+    problem = one(SEARCH, {"query": ["long" * 10_000]})
+    assert len(problem) <= LONGEST_TEXT + len("query: …")
+    assert problem.endswith('is not of type "string"')
+    schema = {"enum": ["x" * 50] * 100}
+    assert len(one(schema, "y")) <= LONGEST_TEXT
+
+
+def test_there_are_at_most_five_problems():
+    schema = {"items": {"type": "string"}}
+    assert len(checker(schema).problems(list(range(100)))) == MOST_PROBLEMS
+
+
+def test_a_false_schema_allows_nothing():
+    assert one({"properties": {"a": False}}, {"a": 1})
+
+
+# --- dialects and references -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"$defs": {"n": {"type": "integer"}}, "items": {"$ref": "#/$defs/n"}}, [1], ["x"]),
+        (
+            {"$defs": {"n": {"$anchor": "n", "type": "integer"}}, "items": {"$ref": "#n"}},
+            [1],
+            ["x"],
+        ),
+        (
+            {
+                "$id": "urn:tree",
+                "$dynamicAnchor": "node",
+                "properties": {"kids": {"type": "array", "items": {"$dynamicRef": "#node"}}},
+                "unevaluatedProperties": False,
+            },
+            {"kids": [{"kids": []}]},
+            {"kids": [{"kids": 1}]},
+        ),
+        ({"$ref": "https://json-schema.org/draft/2020-12/schema"}, {"type": "null"}, 5),
+        ({"properties": {"a": {"$ref": "#"}}, "type": "object"}, {"a": {"a": {}}}, {"a": {"a": 1}}),
+        ({"prefixItems": [{"type": "integer"}], "unevaluatedItems": False}, [1], [1, 2]),
+        ({"patternProperties": {"^x-": {}}, "additionalProperties": False}, {"x-a": 1}, {"y": 1}),
+        ({"dependentRequired": {"a": ["b"]}}, {"a": 1, "b": 1}, {"a": 1}),
+        ({"uniqueItems": True}, [{"a": 1}, {"a": 2}, 1, True], [{"a": 1}, {"a": 1}]),
+        ({"uniqueItems": True}, ["a", "b"], ["a", "a"]),
+        ({"pattern": "^[a-z]+$"}, "abc", "ABC"),
+        ({"type": "array", "items": {"type": "integer"}}, (1, 2), (1, "x")),
+        ({"type": "object", "format": "email"}, {}, []),
+    ],
+)
+def test_the_standard_is_kept(schema, good, bad):
+    made = checker(schema)
+    assert made.problems(good) == ()
+    assert made.problems(bad)
+
+
+def test_keywords_pass_over_values_of_other_types():
+    schema = {
+        "pattern": "a",
+        "uniqueItems": True,
+        "patternProperties": {"a": {}},
+        "additionalProperties": False,
+    }
+    assert checker(schema).problems(5) == ()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "good", "bad"),
+    [
+        ("http://json-schema.org/draft-07/schema#", [1, "x"], ["x"]),
+        ("https://json-schema.org/draft/2019-09/schema", [1, "x"], ["x"]),
+    ],
+)
+def test_a_schema_may_name_an_older_dialect(dialect, good, bad):
+    made = checker({"$schema": dialect, "items": [{"type": "integer"}]})
+    assert made.problems(good) == ()
+    assert made.problems(bad)
+
+
+def test_an_unknown_dialect_is_read_as_the_newest():
+    made = checker({"$schema": "https://example.com/own", "prefixItems": [{"type": "integer"}]})
+    assert made.problems(["x"])
+
+
+def test_a_property_may_be_called_like_a_keyword():
+    schema = {"properties": {"$schema": {"type": "string"}, "$ref": {"type": "string"}}}
+    assert one(schema, {"$schema": 5}).startswith("['$schema']: ")
+
+
+# --- schemas that cannot be used ---------------------------------------------------------------
+
+
+def deep(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        schema = {"not": schema}
+    return schema
+
+
+LOOP: dict[str, Any] = {}
+LOOP["not"] = LOOP
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "strng"},
+        {"required": "query"},
+        {"properties": []},
+        {"$ref": 5},
+        {"$ref": "https://example.com/other.json"},
+        {"$ref": "http://[broken"},
+        {"$ref": "file:///etc/passwd"},
+        {"items": {"$ref": "#/$defs/absent"}},
+        {"allOf": [{"$ref": "#/allOf/x"}]},
+        {"$ref": "#nowhere"},
+        {"enum": [[]] * (MOST_NODES + 1)},
+        deep(MOST_DEPTH + 1),
+        deep(100_000),
+        LOOP,
+    ],
+)
+def test_a_schema_that_cannot_be_used_says_why_and_finds_nothing(schema):
+    made = compile(schema, what="input of research.search")
+    assert not made.usable
+    assert "research.search" in made.reason
+    assert len(made.reason) < 500
+    assert made.problems({"any": "thing"}) == ()
+
+
+def test_the_deepest_schema_that_is_allowed_works():
+    assert checker(deep(MOST_DEPTH)).usable
+
+
+def test_a_usable_checker_has_no_reason_and_shows_no_schema():
+    assert repr(checker({})) == "Checker(what='input of research.search', usable=True, reason='')"
+
+
+@pytest.mark.requirement("P6")
+def test_nothing_is_fetched(monkeypatch):
+    def refuse(*_args: Any, **_kwargs: Any) -> None:
+        raise AssertionError("a schema reached for the network")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    made = compile({"$ref": "http://127.0.0.1:9/x"}, what="x")
+    assert not made.usable
+    assert "AssertionError" not in made.reason
+
+
+# --- hostile schemas ---------------------------------------------------------------------------
+
+LAUGHS = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+DOUBLING = {"$defs": {**LAUGHS, "d40": {}}, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"$ref": "#"}, 1),
+        ({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, 1),
+        ({"unevaluatedProperties": False, "$ref": "#"}, {"a": 1}),
+        (DOUBLING, "x"),
+        ({"unevaluatedProperties": False, **DOUBLING}, {"a": 1}),
+        ({"unevaluatedItems": False, **DOUBLING}, [1]),
+        ({"pattern": "(a+)+$"}, "a" * 50 + "!"),
+        ({"not": {"pattern": "(a+)+$"}}, "a" * 50 + "!"),
+        ({"pattern": r"\p{L}"}, "x"),
+        ({"patternProperties": {"(a+)+$": {}}}, {"a" * 50 + "!": 1}),
+        ({"additionalProperties": False, "patternProperties": {"(a+)+$": {}}}, {"a" * 50 + "!": 1}),
+        (
+            {
+                "unevaluatedProperties": False,
+                "$ref": "#/$defs/p",
+                "$defs": {"p": {"patternProperties": {"(a+)+$": {}}}},
+            },
+            {"a" * 50 + "!": 1},
+        ),
+        ({"propertyNames": {"pattern": "(a+)+$"}}, {"a" * 50 + "!": 1}),
+        ({"uniqueItems": True}, [{"a": n} for n in range(20_000)]),
+        ({"description": "", "$ref": "#/description"}, 1),
+        ({"properties": {"a": {"$ref": "#/properties"}}}, {"a": 1}),
+        ({"multipleOf": 0.1}, 10**400),
+    ],
+    ids=lambda _: None,
+)
+def test_a_hostile_schema_neither_hangs_nor_raises(schema, value):
+    """The suite's time limit is the bound: left alone, each of these takes minutes or the stack."""
+    problems = compile(schema, what="hostile").problems(value)
+    assert len(problems) <= MOST_PROBLEMS
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#"}, {"additionalProperties": {"$ref": "#"}}])
+def test_a_deep_value_under_a_circular_schema_is_no_problem(schema):
+    tree: dict[str, Any] = {}
+    for _ in range(5_000):
+        tree = {"a": tree}
+    assert compile(schema, what="circle").problems(tree) == ()
+
+
+def test_a_value_that_is_not_json_is_left_to_the_wire():
+    assert checker({}).problems({1, 2}) == ()
+    assert checker({}).problems("\ud800") == ()
+
+
+def test_many_anchors_are_not_unfolded():
+    schema = {"$defs": {"n": {"$anchor": "n"}}, "allOf": [{"$ref": "#n"}] * 200}
+    assert not compile(schema, what="anchors").usable
+
+
+scraps = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "#", "string", "a", "("]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    *("type", "$ref", "items", "allOf", "not", "properties", "pattern", "enum"),
+                    *("$id", "required", "$defs", "a", "anyOf", "if", "then", "$anchor"),
+                    *("uniqueItems", "unevaluatedProperties"),
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    schema=st.dictionaries(st.sampled_from(["type", "$ref", "items", "allOf"]), scraps),
+    value=scraps,
+)
+def test_no_schema_and_no_value_make_it_raise(schema, value):
+    before = json.dumps([schema, value])
+    made = compile(schema, what="scraps")
+    assert isinstance(made.problems(value), tuple)
+    assert made.usable or (made.reason and made.problems(value) == ())
+    assert json.dumps([schema, value]) == before
+
+
+@given(value=scraps)
+def test_a_check_agrees_with_jsonschema(value):
+    from jsonschema import Draft202012Validator
+
+    plain = Draft202012Validator(SEARCH)
+    assert (checker_of_search.problems(value) == ()) == plain.is_valid(value)
+
+
+checker_of_search = checker(SEARCH)
+
+
+def test_importing_the_rules_does_not_load_the_validator():
+    code = "import sys, mainstay._rules.schema; sys.exit('jsonschema_rs' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert done.returncode == 0
+
+
+# --- arguments that are None -------------------------------------------------------------------
+
+NULLS: dict[str, Any] = {
+    "$defs": {
+        "Color": {"enum": ["red"]},
+        "Maybe": {"type": ["string", "null"]},
+        "a/b": {"const": 1},
+    },
+    "properties": {
+        "plain": {"type": "string"},
+        "listed": {"type": ["string", "null"]},
+        "null": {"type": "null"},
+        "several": {"type": ["string", "integer"]},
+        "optional": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "either": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+        "all": {"allOf": [{}, {"type": "string"}]},
+        "any": {},
+        "always": True,
+        "never": False,
+        "enum": {"enum": ["a", None]},
+        "closed": {"enum": ["a"]},
+        "const": {"const": 5},
+        "color": {"$ref": "#/$defs/Color"},
+        "maybe": {"$ref": "#/$defs/Maybe"},
+        "escaped": {"$ref": "#/$defs/a~1b"},
+        "foreign": {"$ref": "https://example.com/x"},
+        "absent": {"$ref": "#/$defs/Absent"},
+        "through": {"$ref": "#/properties/plain/type/deeper"},
+        "loop": {"$ref": "#/properties/loop"},
+        "odd": 7,
+        "needed": {"type": "string"},
+    },
+    "required": ["needed"],
+}
+DROPPED = {"plain", "several", "either", "all", "never", "closed", "const", "color", "escaped"}
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize("name", sorted(NULLS["properties"]))
+def test_none_is_dropped_where_it_is_optional_and_null_is_not_allowed(name: str):
+    given_arguments = {name: None, "other": 1}
+    stripped = strip_none(given_arguments, NULLS)
+    assert (name not in stripped) == (name in DROPPED)
+    assert given_arguments == {name: None, "other": 1}
+
+
+def test_only_none_is_dropped_and_only_at_the_top():
+    arguments = {"plain": "", "several": 0, "unknown": None, "any": {"plain": None}}
+    assert strip_none(arguments, NULLS) == arguments
+
+
+def test_without_a_usable_schema_nothing_is_dropped():
+    assert strip_none({"a": None}, {}) == {"a": None}
+    assert strip_none({"a": None}, {"properties": None, "required": None}) == {"a": None}
