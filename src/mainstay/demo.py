@@ -64,17 +64,8 @@ class Claim:
         return self.promised == self.seen
 
 
-@dataclass(frozen=True)
-class Played:
-    """An act that is over."""
-
-    title: str
-    claims: tuple[Claim, ...]
-
-
-def verdict(played: list[Played]) -> int:
+def verdict(claims: list[Claim]) -> int:
     """The exit code: 0 if there were claims, and every one held."""
-    claims = [claim for act in played for claim in act.claims]
     return 0 if claims and all(claim.holds for claim in claims) else 1
 
 
@@ -257,9 +248,9 @@ ACTS: tuple[tuple[str, Callable[[Stage], Awaitable[list[Claim]]]], ...] = (
 )
 
 
-async def play(stage: Stage) -> list[Played]:
+async def play(stage: Stage) -> list[Claim]:
     """All acts on one stage. What an act raises is a claim that does not hold."""
-    played: list[Played] = []
+    made: list[Claim] = []
     stage.screen.line(ABOUT[stage.era], style="1")
     for number, (title, act) in enumerate(ACTS, 1):
         stage.screen.line(title, indent=f"  {number}  ", style="1")
@@ -269,12 +260,12 @@ async def play(stage: Stage) -> list[Played]:
             claims = [Claim("no error", None, error)]
         for claim in claims:
             stage.screen.claim(claim)
-        played.append(Played(title, tuple(claims)))
+        made += claims
     stage.screen.line()
-    return played
+    return made
 
 
-async def perform(era: Era, screen: Screen, loss: SessionLoss) -> list[Played]:
+async def perform(era: Era, screen: Screen, loss: SessionLoss) -> list[Claim]:
     async with (
         asyncio.timeout(LONGEST),
         ScriptedServer.spawn(era=era, encoding="sse", session_loss=loss) as server,
@@ -289,13 +280,12 @@ def main(loss: SessionLoss = PYTHON_SDK, out: TextIO | None = None) -> int:
     screen.line(f"mainstay {__version__}: what a client does when its server fails it", style="1")
     screen.line("Requests and runs are counted at the server, a process of its own.")
     screen.line()
-    played: list[Played] = []
+    claims: list[Claim] = []
     for era in ("legacy", "modern"):
-        played += asyncio.run(perform(era, screen, loss))
-    claims = [claim for act in played for claim in act.claims]
+        claims += asyncio.run(perform(era, screen, loss))
     held = sum(claim.holds for claim in claims)
     screen.line(f"{held} of {len(claims)} claims held.", style="1")
-    return verdict(played)
+    return verdict(claims)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -96,7 +97,11 @@ class Progress(CallEvent):
         """How far, from 0 to 1, when the server said how much there is."""
         if not self.total or self.total < 0:
             return None
-        return min(max(self.progress / self.total, 0.0), 1.0)
+        try:
+            share = self.progress / self.total
+        except OverflowError:
+            return None
+        return min(max(share, 0.0), 1.0) if math.isfinite(share) else None
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "fraction": self.fraction}
@@ -176,6 +181,8 @@ class Notice(Event):
 
 def _plain(value: Any) -> Any:
     match value:
+        case float() if not math.isfinite(value):
+            return None  # a server may send it; JSON has no word for it
         case None | bool() | int() | float() | str():
             return value
         case enum.Enum():

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from mainstay import Client
-from mainstay.testing import Recorded, ScriptedServer
+from mainstay.testing import Behaviour, Recorded, Rule, ScriptedServer
 
 Era = Literal["legacy", "modern"]
 Encoding = Literal["json", "sse"]
@@ -33,6 +33,20 @@ async def client_of(server: "ScriptedServer | RawServer", **spec: Any) -> AsyncI
             yield client
     finally:
         await client.aclose()
+
+
+def when(
+    method: str | None = None,
+    *,
+    tool: str | None = None,
+    verb: str = "POST",
+    times: int | None = None,
+    skip: int = 0,
+    **do: Any,
+) -> Rule:
+    """A rule in one line: which requests, and what happens to them."""
+    how = Behaviour(**do)
+    return Rule(do=how, method=method, tool=tool, http=verb, times=times, skip=skip)
 
 
 async def methods(server: ScriptedServer) -> list[str]:

@@ -24,7 +24,7 @@ from mainstay import (
     Replaying,
     Started,
 )
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import (
     BOUND,
     Encoding,
@@ -33,7 +33,10 @@ from tests.engine.helpers_wire import (
     both_eras,
     client_of,
     methods,
+    when,
 )
+
+THROTTLED: dict[str, Any] = {"status": 429, "headers": {"retry-after": "0"}}
 
 
 @asynccontextmanager
@@ -132,10 +135,14 @@ async def test_leaving_the_loop_early_cancels_the_call(era: Era) -> None:
             async for event in call:
                 if isinstance(event, Progress):
                     break
-        given_up = await server.cancelled(at_least=1)
+        if era == "legacy":
+            told = await server.requests("notifications/cancelled", at_least=1)
+            (called,) = await server.requests("tools/call")
+            assert [one.body["params"]["requestId"] for one in told] == [called.body["id"]]
+        else:
+            given_up = await server.cancelled(at_least=1)
+            assert [(one.tool, one.how) for one in given_up] == [("steps", "disconnect")]
         assert (await client.call_tool("echo", {"text": "on"})).text == "on"
-    how = "notification" if era == "legacy" else "disconnect"
-    assert [item.how for item in given_up if item.tool == "steps"][:1] == [how]
 
 
 @both_eras
@@ -144,7 +151,7 @@ async def test_leaving_the_loop_early_cancels_the_call(era: Era) -> None:
 async def test_a_call_that_fails_ends_with_one_failed_event(era: Era, encoding: Encoding) -> None:
     async with watching(era, encoding, max_replays=0) as (server, client):
         await client.connect()
-        await server.script(Rule(Behaviour(status=429), tool="echo"))
+        await server.script(when(tool="echo", status=429))
         async with client.stream("echo", {"text": "hi"}) as call:
             events = [event async for event in call]
             with pytest.raises(CallNotDelivered) as caught:
@@ -222,9 +229,9 @@ async def test_every_event_has_a_time_and_becomes_json(era: Era) -> None:
         await client.set_log_level("info")
         await client.call_tool("logs", {"count": 1})
         await events_of(client, "steps", {"count": 1})
-        await server.script(Rule(Behaviour(status=429, headers={"retry-after": "0"}), times=1))
+        await server.script(when(tool="content", times=1, **THROTTLED))
         await events_of(client, "content", {})
-        await server.script(Rule(Behaviour(error={"code": -32000, "message": "no"}), tool="echo"))
+        await server.script(when(tool="echo", error={"code": -32000, "message": "no"}))
         await events_of(client, "echo", {"text": "hi"})
     assert {"connected", "started", "log", "progress", "replaying", "completed", "failed"} <= set(
         kinds(seen)
@@ -241,8 +248,7 @@ async def test_every_event_has_a_time_and_becomes_json(era: Era) -> None:
 async def test_a_replay_is_told_before_it_happens(era: Era) -> None:
     async with watching(era) as (server, client):
         await client.connect()
-        throttled = Behaviour(status=429, headers={"retry-after": "0"})
-        await server.script(Rule(throttled, tool="echo", times=2))
+        await server.script(when(tool="echo", times=2, **THROTTLED))
         events = await events_of(client, "echo", {"text": "hi"})
         assert await server.executions("echo") == 1
     assert kinds(events) == ["started", "replaying", "replaying", "completed"]

@@ -8,7 +8,6 @@ The client is the public face only: connections are the `Keeper`'s, the way of a
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -21,7 +20,7 @@ from mainstay._rules.classify import SESSION_ROWS, SessionRow
 from mainstay._version import __version__
 from mainstay.auth import Authorizer, StaticKey
 from mainstay.config import ServerSpec
-from mainstay.config.spec import ConfigWarning
+from mainstay.config.spec import warn
 from mainstay.errors import ConfigError
 from mainstay.events import Disconnected, Event, Notice, Observer
 from mainstay.results import CallResult
@@ -55,7 +54,7 @@ class Client(Requests):
         terminate_on_close: bool | None = None,
     ) -> None:
         spec = ServerSpec.parse(server)
-        self.spec = spec.model_copy(update={"mode": mode}) if mode is not None else spec
+        self.spec = spec if mode is None else spec.changed(mode=mode)
         """The configuration; frozen."""
         self.principal = principal
         self._auth = auth or _static_key(self.spec)
@@ -285,5 +284,5 @@ def _server_headers(spec: ServerSpec) -> dict[str, str]:
     kept, ignored = header_rules.split_ignored(checked)
     for name in ignored:
         text = f"{spec.name}: the header {name!r} is the protocol's own and is ignored"
-        warnings.warn(text, ConfigWarning, stacklevel=3)
+        warn(text)
     return {"user-agent": f"mainstay/{__version__}", **kept}

@@ -93,8 +93,9 @@ class Connection:
         self.in_flight += 1
         token = current_attempt.set(attempt)
         try:
-            request = AnyRequest(method=method, params=params)
-            return (await self._session.send_request(request, RawResult)).root
+            request = AnyRequest.model_construct(method=method, params=params)
+            checked = await self._session.send_request(request, RawResult)
+            return attempt.answer or checked.root
         except ValidationError as error:
             if attempt.answer is None:
                 raise
@@ -176,7 +177,7 @@ class Connection:
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.wait((self._listener,))
-        await self.wire.flush(_FLUSH)
+        await self.wire.errands.flush(_FLUSH)
         if not self._lost:
             # Should this fail, the server will forget the session by itself.
             with contextlib.suppress(MCPError, TimeoutError):

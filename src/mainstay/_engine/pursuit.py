@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from mainstay._engine.connection import Connection
 from mainstay._engine.keeper import Keeper
-from mainstay._engine.telling import error_for, refused_by_breaker, timed_out
+from mainstay._engine.telling import error_for, outcome_unknown, refused_by_breaker, timed_out
 from mainstay._rules.budget import Backoff, Deadline
 from mainstay._rules.classify import Evidence, Trouble, classify
 from mainstay._rules.era import Era
@@ -28,6 +28,7 @@ from mainstay._wire.attempt import Attempt, Deliver
 from mainstay._wire.fault import CredentialsFault, InvalidAnswer, WireFault
 from mainstay.errors import (
     AuthNeeded,
+    CallOutcomeUnknown,
     Delivery,
     Failure,
     FailureKind,
@@ -98,6 +99,8 @@ class Pursuit:
         try:
             async with self._timeout:
                 return await self._pursue()
+        except MainstayError as error:
+            raise self._with_doubt(error) from error.__cause__
         except TimeoutError:
             attempt = self._attempt
         if attempt is not None and attempt.answer is not None:
@@ -282,20 +285,32 @@ class Pursuit:
         async with keeper.auth_lock:
             if epoch != keeper.auth_epoch:
                 return True  # another call that met the same challenge has seen to it
-            helped = await keeper.auth.challenged(failure.status or 401, failure.headers)
+            try:
+                helped = await keeper.auth.challenged(failure.status or 401, failure.headers)
+            except Exception:
+                return False  # told as the challenge that it could not meet
             keeper.auth_epoch += helped
             return helped
 
     async def _relist(self) -> bool:
         if self._out.relist is None:
             return False
-        await self._out.relist()
+        try:
+            await self._out.relist()
+        except MainstayError:
+            return False  # told as the answer that made us list
         return True
 
     def _error(self, setback: _Setback) -> MainstayError:
-        failure = setback.failure
-        if setback.connection is None:
+        failure, opening = setback.failure, setback.connection is None
+        if opening:
             failure = dataclasses.replace(failure, delivery=Delivery.NOT_SENT)
-        return error_for(
-            failure, self._keeper.spec.name, self._out, self, opening=setback.connection is None
-        )
+        return error_for(failure, self._keeper.spec.name, self._out, self, opening=opening)
+
+    def _with_doubt(self, error: MainstayError) -> MainstayError:
+        """Whatever ended the request, an attempt with an unknown outcome stays the headline."""
+        if self.worst is not Delivery.UNKNOWN or isinstance(
+            error, CallOutcomeUnknown | InvalidResult
+        ):
+            return error
+        return outcome_unknown(error, self._keeper.spec.name, self._out, self)

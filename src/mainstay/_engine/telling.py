@@ -50,19 +50,7 @@ class Story(Protocol):
 def error_for(
     failure: Failure, server: str, what: What, story: Story, *, opening: bool
 ) -> MainstayError:
-    """The error that ends a request."""
-    error = _plain_error(failure, server, what, story, opening=opening)
-    if story.worst is not Delivery.UNKNOWN or isinstance(error, CallOutcomeUnknown):
-        return error
-    unknown = _call_error(CallOutcomeUnknown, failure, server, what, story, _MAY_HAVE_RUN)
-    unknown.__cause__ = error
-    return unknown
-
-
-def _plain_error(
-    failure: Failure, server: str, what: What, story: Story, *, opening: bool
-) -> MainstayError:
-    """The error as the last attempt alone would have it."""
+    """The error that ends a request, as its last attempt alone would have it."""
     if failure.kind is FailureKind.UNAUTHORIZED:
         text = f"{server} wants authorization ({failure}). Check api_key, headers or the authorizer"
         return AuthNeeded(text, server=server, failure=failure)
@@ -95,6 +83,15 @@ def _call_error(
         delivery=story.worst,
         failure=failure,
     )
+
+
+def outcome_unknown(error: MainstayError, server: str, what: What, story: Story) -> CallError:
+    """An earlier attempt may have run; no later refusal hides that."""
+    unknown = _call_error(
+        CallOutcomeUnknown, error.failure or story.last, server, what, story, _MAY_HAVE_RUN
+    )
+    unknown.__cause__ = error
+    return unknown
 
 
 def timed_out(server: str, what: What, story: Story) -> CallError:

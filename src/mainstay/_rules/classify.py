@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mainstay.errors import Delivery, Failure, FailureKind
+from mainstay.errors import ConfigError, Delivery, Failure, FailureKind
 
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
@@ -81,13 +81,23 @@ class SessionRow:
     pattern: str | None = None
     """A case-insensitive regular expression, searched in the error's message or the body."""
 
+    def __post_init__(self) -> None:
+        remedy = "Give a status, a code or a regular expression"
+        if self.status is None and self.code is None and self.pattern is None:
+            raise ConfigError(f"the row {self.source!r} matches nothing", remedy=remedy)
+        try:
+            re.compile(self.pattern or "")
+        except re.error as error:
+            text = f"the pattern of {self.source!r} is no regular expression: {error}"
+            raise ConfigError(text, key="session_rows", remedy=remedy) from None
+
     def matches(self, evidence: Evidence) -> bool:
         if self.status is not None and self.status != evidence.status:
             return False
         if self.code is not None and (evidence.error is None or evidence.error.code != self.code):
             return False
         if self.pattern is None:
-            return self.status is not None or self.code is not None
+            return True
         said = evidence.error.message if evidence.error else evidence.text
         return re.search(self.pattern, said, re.IGNORECASE) is not None
 

@@ -79,8 +79,8 @@ def decide(failure: Failure, standing: Standing, *, backoff: float) -> Decision:
     """`backoff` is what the call would wait by itself; the server's Retry-After wins over it."""
     step = connection_step(failure.kind, standing)
     may = may_replay(failure, standing.policy, repeatable=standing.repeatable)
-    if failure.kind in _ONCE:
-        may = step is not Step.KEEP
+    if failure.kind in _ONCE:  # the server said what it wants, unless the answer was lost
+        may = step is not Step.KEEP and (may or failure.delivery is not Delivery.UNKNOWN)
     wait = _wait(failure, backoff)
     if not may or standing.replays_left <= 0 or wait >= standing.time_left:
         return Decision(step, None)

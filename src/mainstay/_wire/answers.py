@@ -34,7 +34,7 @@ class AnswerReader:
 
     def __init__(self, limit: int, hand_on: HandOn) -> None:
         self._limit, self._hand_on = limit, hand_on
-        self._server_lingers = False
+        self._patience = _LINGER
 
     async def answer(self, reply: Reply, exchange: Exchange) -> dict[str, Any]:
         """The message that answers the request."""
@@ -89,16 +89,18 @@ class AnswerReader:
     async def _drain(self, reply: Reply) -> None:
         """Read on to the end of the stream, so that its TCP connection can be used again.
 
-        Servers end the stream right after the answer; one that does not is not waited for twice.
+        Servers end the stream right after the answer. With one that does not, patience wears
+        thin; a stream that ends in time restores it.
         """
-        if reply.at_end or self._server_lingers:
+        if reply.at_end:
             return
         try:
-            async with asyncio.timeout(_LINGER):
+            async with asyncio.timeout(self._patience):
                 while await reply.chunk():
                     pass
+            self._patience = _LINGER
         except TimeoutError:
-            self._server_lingers = True
+            self._patience = max(self._patience / 2, _LINGER / 32)
         except WireFault:
             pass  # the answer is here; the socket closes by itself
 
@@ -118,8 +120,10 @@ def result_of(message: dict[str, Any], exchange: Exchange, *, session: bool) -> 
     exchange.attempt.answer = raw
     # 2026-07-28: an absent type means complete, an unknown one is invalid. The SDK (2.3.0) has it
     # the other way round.
-    if exchange.modern and raw.setdefault("resultType", "complete") not in _RESULT_TYPES:
-        raise InvalidAnswer(f"unknown resultType {raw['resultType']!r}", raw)
+    if exchange.modern and "resultType" not in raw:
+        return {**raw, "resultType": "complete"}
+    if exchange.modern and raw["resultType"] not in _RESULT_TYPES:
+        raise InvalidAnswer(f"unknown resultType {str(raw['resultType'])[:80]!r}", raw)
     return raw
 
 

@@ -28,6 +28,8 @@ class Exchange:
     headers: Mapping[str, str]
     """The protocol's own headers for this request."""
     on_progress: ProgressFnT | None = None
+    cancellable: bool = True
+    """False for the handshake, which the protocol forbids to cancel."""
     last_event_id: str | None = None
     retry: float | None = None
 

@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
 from typing import Any
 
@@ -30,6 +30,7 @@ from mainstay._rules.classify import Trouble
 from mainstay._wire import jsonrpc
 from mainstay._wire.answers import AnswerReader, refusal, result_of
 from mainstay._wire.attempt import Attempt, current_attempt
+from mainstay._wire.errands import Errands
 from mainstay._wire.exchange import Exchange, broken, unreadable
 from mainstay._wire.fault import CredentialsFault, WireFault
 from mainstay._wire.inbound import Inbox
@@ -75,7 +76,7 @@ class HttpDispatcher:
         self._ids = itertools.count(1)
         self._reader = AnswerReader(max_result_bytes, self._hand_on)
         self._inbox: Inbox | None = None
-        self._errands: set[asyncio.Task[None]] = set()
+        self.errands = Errands()
         self.session_id: str | None = None
 
     async def run(
@@ -93,8 +94,7 @@ class HttpDispatcher:
             await anyio.sleep_forever()
         finally:
             self._inbox = None
-            for errand in tuple(self._errands):
-                errand.cancel()
+            self.errands.cancel()
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -107,17 +107,12 @@ class HttpDispatcher:
             attempt=current_attempt.get() or Attempt(),
             headers=opts.get("headers") or {},
             on_progress=opts.get("on_progress"),
+            cancellable=opts.get("cancel_on_abandon", True),
         )
         body = jsonrpc.request(exchange.request_id, method, exchange.stamped(params))
-        try:
-            async with asyncio.timeout(opts.get("timeout")):
-                return await self._exchange(exchange, body)
-        except TimeoutError:
-            self._abandon(exchange, opts)
-        except asyncio.CancelledError:
-            self._abandon(exchange, opts)
-            raise
-        raise broken(f"no answer within {opts.get('timeout')} s", exchange.attempt)
+        if (seconds := opts.get("timeout")) is not None:
+            return await self._exchange_within(seconds, exchange, body)
+        return await self._exchange(exchange, body)
 
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -136,23 +131,40 @@ class HttpDispatcher:
 
     # -- one exchange ---------------------------------------------------------------------------
 
+    async def _exchange_within(
+        self, seconds: float, exchange: Exchange, body: bytes
+    ) -> dict[str, Any]:
+        """The SDK's own timeout, which its handshake uses; calls bring their own deadline."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._exchange(exchange, body)
+        except TimeoutError:
+            pass
+        raise broken(f"no answer within {seconds:g} s", exchange.attempt)
+
     async def _exchange(self, exchange: Exchange, body: bytes) -> dict[str, Any]:
+        try:
+            message = await self._converse(exchange, body)
+        except asyncio.CancelledError:
+            self._abandon(exchange)
+            raise
+        return result_of(message, exchange, session=self.session_id is not None)
+
+    async def _converse(self, exchange: Exchange, body: bytes) -> dict[str, Any]:
         attempt = exchange.attempt
         self._remember_version(exchange.headers)
         headers = await self._headers("POST", exchange.headers, attempt.headers)
         reply = await self._link.send("POST", headers, body, attempt)
         try:
-            message = await self._answer(reply, exchange)
+            return await self._answer(reply, exchange)
         except WireFault as fault:
             broke = fault.evidence.trouble is Trouble.BROKEN
             if not broke or exchange.modern or exchange.last_event_id is None:
                 raise
-            message = fault
+            broken_off = fault
         finally:
             reply.release()
-        if isinstance(message, WireFault):
-            message = await self._resume(exchange, message)
-        return result_of(message, exchange, session=self.session_id is not None)
+        return await self._resume(exchange, broken_off)
 
     async def _answer(self, reply: Reply, exchange: Exchange) -> dict[str, Any]:
         if not 200 <= reply.status < 300:
@@ -220,24 +232,17 @@ class HttpDispatcher:
 
     # -- what nobody waits for ------------------------------------------------------------------
 
-    def _abandon(self, exchange: Exchange, opts: CallOptions) -> None:
+    def _abandon(self, exchange: Exchange) -> None:
         """Tell a legacy server that nobody waits any more; off the caller's path."""
-        finished = exchange.attempt.answer is not None
-        if exchange.modern or finished or not exchange.attempt.sent:
-            return
-        if opts.get("cancel_on_abandon", True):
+        running = exchange.attempt.sent and exchange.attempt.answer is None
+        if running and exchange.cancellable and not exchange.modern:
             params = {"requestId": exchange.request_id, "reason": "the caller went away"}
             body = jsonrpc.notification("notifications/cancelled", params)
             self.send_soon(body, {**(exchange.attempt.headers or {}), **exchange.headers})
 
     def send_soon(self, body: bytes, headers: Mapping[str, str]) -> None:
         """POST a message that nobody waits for, bounded, in a task of its own."""
-        self.start(self._courtesy(body, headers), context=Context())
-
-    def start(self, errand: Coroutine[Any, Any, None], *, context: Context | None = None) -> None:
-        task = asyncio.get_running_loop().create_task(errand, context=context)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        self.errands.start(self._courtesy(body, headers), context=Context())
 
     async def _courtesy(self, body: bytes, headers: Mapping[str, str]) -> None:
         try:
@@ -245,11 +250,6 @@ class HttpDispatcher:
                 await self._post(body, headers)
         except (MCPError, TimeoutError) as error:
             logger.debug("a message that nobody waits for was not taken: %s", error)
-
-    async def flush(self, within: float) -> None:
-        """Give errands under way a moment to finish."""
-        if self._errands:
-            await asyncio.wait(tuple(self._errands), timeout=within)
 
     # -- resumption and the GET stream (legacy) -------------------------------------------------
 

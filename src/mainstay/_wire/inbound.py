@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from contextvars import Context
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -23,6 +22,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, RequestId
 
 from mainstay._wire import jsonrpc
+from mainstay._wire.errands import Errands
 from mainstay._wire.exchange import Exchange
 
 logger = logging.getLogger("mainstay.wire")
@@ -33,9 +33,7 @@ _TRANSPORT = TransportContext(kind="streamable-http", can_send_request=True)
 class Replies(Protocol):
     """What an inbox needs of its dispatcher."""
 
-    def start(
-        self, errand: Coroutine[Any, Any, None], *, context: Context | None = None
-    ) -> None: ...
+    errands: Errands
 
     def send_soon(self, body: bytes, headers: Mapping[str, str]) -> None: ...
 
@@ -98,7 +96,7 @@ class Inbox:
         params = cast("dict[str, Any]", found) if isinstance(found, dict) else None
         request_id = as_request_id(message.get("id"))
         if request_id is not None:
-            self._outbound.start(self._reply(request_id, method, params, exchange))
+            self._outbound.errands.start(self._reply(request_id, method, params, exchange))
             return
         if method == "notifications/cancelled":
             self._cancel(params or {})

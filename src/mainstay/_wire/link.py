@@ -16,6 +16,7 @@ from __future__ import annotations
 import ssl
 import urllib.request
 from collections.abc import Mapping
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from time import time
 
@@ -234,6 +235,8 @@ def _redirected(url: URL, reply: Reply, method: str) -> URL:
 def _seconds(retry_after: str) -> str:
     """Retry-After in seconds, also when it came as a date."""
     try:
-        return str(max(0.0, parsedate_to_datetime(retry_after).timestamp() - time()))
+        when = parsedate_to_datetime(retry_after)
+        when = when if when.tzinfo else when.replace(tzinfo=UTC)
+        return str(max(0.0, when.timestamp() - time()))
     except ValueError:
         return retry_after

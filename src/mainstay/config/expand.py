@@ -15,7 +15,7 @@ from mainstay.errors import ConfigError
 
 _REFERENCE = re.compile(
     r"\$\$\{"  # an escaped ${
-    r"|\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
+    r"|\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\}"
     r"|(?P<malformed>\$\{)"
 )
 
@@ -50,10 +50,11 @@ def _expand_text(text: str, env: Mapping[str, str], key: str) -> str:
         name, default = found["name"], found["default"]
         if name is None:
             return "${"
-        if name in env:
-            return env[name]
-        if default is not None:
-            return default
+        value = env.get(name)
+        if value is None or (not value and default is not None):
+            value = default  # as in a shell, `:-` also stands in for an empty value
+        if value is not None:
+            return value
         raise ConfigError(
             f"the environment variable {name} is not set",
             key=key,

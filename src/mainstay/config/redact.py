@@ -19,11 +19,12 @@ def redact_url(url: str) -> str:
     """The URL without user, password and the values of query parameters that sound secret."""
     try:
         parts = urlsplit(url)
-        host = _without_user(parts)
+        if not parts.netloc and "@" in url:
+            return HIDDEN  # credentials in a place where only a guess could find them
+        query = "&".join(_shown(name, value) for name, value in parse_qsl(parts.query, True))
+        return urlunsplit((parts.scheme, _without_user(parts), parts.path, query, ""))
     except ValueError:
         return HIDDEN
-    query = "&".join(_shown(name, value) for name, value in parse_qsl(parts.query, True))
-    return urlunsplit((parts.scheme, host, parts.path, query, ""))
 
 
 def secrets_in_url(url: str) -> bool:

@@ -7,12 +7,12 @@ this machine, a secret in a URL) is a warning.
 
 from __future__ import annotations
 
+import inspect
 import ipaddress
 import os
 import re
 import warnings
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, cast
 from urllib.parse import urlsplit
 
@@ -21,35 +21,37 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PlainSerializer,
     SecretStr,
     ValidationError,
+    field_serializer,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from mainstay.config.expand import expand
-from mainstay.config.redact import redact_url, secrets_in_url
+from mainstay.config.frozen import FrozenDict
+from mainstay.config.redact import HIDDEN, redact_url, secrets_in_url
 from mainstay.errors import ConfigError
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
-Texts = Annotated[
-    Mapping[str, str], AfterValidator(lambda v: MappingProxyType(dict(v))), PlainSerializer(dict)
-]
 ReplayPolicy = Literal["safe", "never", "always"]
-Policies = Annotated[
-    Mapping[str, ReplayPolicy],
-    AfterValidator(lambda v: MappingProxyType(dict(v))),
-    PlainSerializer(dict),
-]
+Texts = Annotated[Mapping[str, str], AfterValidator(FrozenDict[str])]
+Policies = Annotated[Mapping[str, ReplayPolicy], AfterValidator(FrozenDict[ReplayPolicy])]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_KEY = re.compile(r"[\x21-\x7e]+")  # visible ASCII: RFC 6750 allows less, servers take more
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise _plain_error(type(self), error, given) from None
 
 
 class Timeouts(_Frozen):
@@ -80,7 +82,7 @@ class TLS(_Frozen):
     client_key_password: SecretStr | None = None
 
     def __hash__(self) -> int:  # pydantic makes one for frozen models; type checkers do not see it
-        return hash(self.model_dump_json())
+        return hash(tuple(getattr(self, name) for name in type(self).model_fields))
 
 
 class ServerSpec(_Frozen):
@@ -88,7 +90,7 @@ class ServerSpec(_Frozen):
 
     name: str
     url: str = Field(repr=False)
-    headers: Texts = Field(default_factory=lambda: MappingProxyType[str, str]({}), repr=False)
+    headers: Texts = Field(default=FrozenDict(), repr=False)
     """Sent with every request. Values are treated as secrets."""
     neutral_headers: frozenset[str] = frozenset()
     """Per-call headers that say nothing about who is calling (trace headers never do)."""
@@ -102,7 +104,7 @@ class ServerSpec(_Frozen):
     replay: ReplayPolicy = "safe"
     """Whether a call with an unknown outcome may be sent again: `safe` if its tool is marked
     read-only or idempotent, `never`, or `always`."""
-    replay_tools: Policies = Field(default_factory=lambda: MappingProxyType[str, ReplayPolicy]({}))
+    replay_tools: Policies = FrozenDict()
     """The same for single tools, by name."""
     max_replays: Count = 3
     """How often one call may be sent again, for whatever reason."""
@@ -138,22 +140,25 @@ class ServerSpec(_Frozen):
         """A spec from a URL, a mapping or another spec; anything wrong is a `ConfigError`."""
         if isinstance(value, ServerSpec):
             return value
-        given: dict[str, Any] = {"url": value} if isinstance(value, str) else dict(value)
+        name = name if name is None else str(name)
         try:
+            given = _as_mapping(value)
             given = expand(given, os.environ if env is None else env)
             given.setdefault("name", name or _name_from(given.get("url")))
             return cls(**given)
         except ConfigError as error:
-            server = error.server or name or cast("str | None", given.get("name"))
             raise ConfigError(
-                error.problem, remedy=error.remedy, server=server, key=error.key, file=file
+                error.problem,
+                remedy=error.remedy,
+                server=error.server or name,
+                key=error.key,
+                file=file,
             ) from None
 
-    def __init__(self, **given: Any) -> None:
-        try:
-            super().__init__(**given)
-        except ValidationError as error:
-            raise _plain_error(error, given) from None
+    def changed(self, **changes: Any) -> ServerSpec:
+        """A copy with other values, checked like the first."""
+        given: dict[str, Any] = {**dict(self), **changes}
+        return ServerSpec(**given)
 
     @field_validator("name")
     @classmethod
@@ -178,13 +183,31 @@ class ServerSpec(_Frozen):
             _check_http_url(proxy)
         return proxy
 
+    @field_validator("api_key")
+    @classmethod
+    def _check_key(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and not _KEY.fullmatch(key.get_secret_value()):
+            raise _problem(
+                "the key is empty, or holds what a header cannot carry",
+                "Give the bare key, without quotes, blanks or a line end",
+            )
+        return key
+
+    @field_serializer("url", "proxy", when_used="json")
+    def _show_url(self, url: str | None) -> str | None:
+        return redact_url(url) if url else url
+
+    @field_serializer("headers", when_used="json")
+    def _show_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        return dict.fromkeys(headers, HIDDEN)
+
     @model_validator(mode="after")
     def _warn(self) -> Self:
         parts = urlsplit(self.url)
         if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
-            _warn_user(f"{self.name}: plain http beyond this machine: {redact_url(self.url)}")
+            warn(f"{self.name}: plain http beyond this machine: {redact_url(self.url)}")
         if secrets_in_url(self.url):
-            _warn_user(f"{self.name}: the URL carries a secret; use headers or api_key instead")
+            warn(f"{self.name}: the URL carries a secret; use headers or api_key instead")
         return self
 
 
@@ -192,8 +215,33 @@ class ConfigWarning(UserWarning):
     """A configuration that works but is unwise."""
 
 
-def _warn_user(message: str) -> None:
-    warnings.warn(message, ConfigWarning, stacklevel=8)
+def warn(message: str) -> None:
+    """Warn at the first line that is not ours."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, ConfigWarning, stacklevel=level - 1)
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in ("mainstay", "pydantic")
+
+
+def _as_mapping(value: object) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"url": value}
+    if not isinstance(value, Mapping):
+        remedy = 'Write it as {"url": "http://…"}'
+        raise ConfigError(f"a server is a URL or a mapping, not {_kind(value)}", remedy=remedy)
+    found = cast("Mapping[Any, Any]", value)
+    for key in found:
+        if not isinstance(key, str):
+            raise ConfigError(f"a key is a text, not {_kind(key)}", remedy="Correct the key")
+    return dict(found)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 def _problem(problem: str, remedy: str) -> PydanticCustomError:
@@ -208,8 +256,7 @@ def _check_http_url(url: str) -> None:
     except ValueError:
         raise _problem(f"{redact_url(url)!r} is not a URL", remedy) from None
     if parts.scheme not in ("http", "https"):
-        shown = redact_url(url) if parts.scheme else url[:80]
-        raise _problem(f"{shown!r} is not an http(s) URL", remedy)
+        raise _problem(f"{redact_url(url)!r} is not an http(s) URL", remedy)
     if not parts.hostname or port == 0 or re.search(r"[\s\x00-\x1f]", url):
         raise _problem(f"{redact_url(url)!r} names no host", remedy)
 
@@ -232,24 +279,24 @@ def _name_from(url: object) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", host or "").strip("-")[:64] or "server"
 
 
-def _plain_error(error: ValidationError, given: Mapping[str, Any]) -> ConfigError:
+def _plain_error(
+    model: type[BaseModel], error: ValidationError, given: Mapping[str, Any]
+) -> ConfigError:
     """The first thing that pydantic found, said in one line, without the value."""
     first = error.errors(include_url=False, include_input=False)[0]
-    key = ".".join(str(part) for part in first["loc"])
+    key, context = ".".join(str(part) for part in first["loc"]), first.get("ctx", {})
     name = given.get("name")
     server = name if isinstance(name, str) else None
+    inner = context.get("error")
     match first["type"]:
         case "extra_forbidden":
-            problem, remedy = "unknown key", f"Known keys: {_known_keys(key)}"
+            problem, remedy = "unknown key", f"Known keys: {', '.join(sorted(model.model_fields))}"
         case "missing":
             problem, remedy = "missing", f"Add {key!r}"
         case "mainstay":
-            problem, remedy = first["msg"], str(first.get("ctx", {}).get("remedy", ""))
+            problem, remedy = str(context["problem"]), str(context["remedy"])
+        case "value_error" if isinstance(inner, ConfigError):
+            problem, remedy, key = inner.problem, inner.remedy, f"{key}.{inner.key}"
         case _:
             problem, remedy = first["msg"], f"Correct {key!r}"
     return ConfigError(problem, key=key, server=server, remedy=remedy)
-
-
-def _known_keys(key: str) -> str:
-    models: dict[str, type[BaseModel]] = {"timeouts": Timeouts, "tls": TLS}
-    return ", ".join(sorted(models.get(key.partition(".")[0], ServerSpec).model_fields))

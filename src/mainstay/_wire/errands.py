@@ -1,0 +1,29 @@
+"""Tasks that nobody waits for: cancellations on their way, answers to the server's requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import Context
+from typing import Any
+
+
+class Errands:
+    """The errands of one dispatcher. None outlives it."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self, errand: Coroutine[Any, Any, None], *, context: Context | None = None) -> None:
+        task = asyncio.get_running_loop().create_task(errand, context=context)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def flush(self, within: float) -> None:
+        """Give those under way a moment to finish."""
+        if self._running:
+            await asyncio.wait(tuple(self._running), timeout=within)
+
+    def cancel(self) -> None:
+        for task in tuple(self._running):
+            task.cancel()

@@ -1,0 +1,279 @@
+"""A lost session: what it costs, what counts as one, and what it must not spoil."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mainstay import (
+    CallNotDelivered,
+    CallRejected,
+    Client,
+    Delivery,
+    FailureKind,
+    MainstayError,
+    ServerUnavailable,
+    SessionRow,
+)
+from mainstay.testing import ALL_LOSSES, Behaviour, Rule, ScriptedServer, SessionLoss
+from tests.engine.support import PATIENCE, client_for, encodings, failure_of, methods
+from tests.engine.support import talking, together
+
+REPLACEMENT = ["initialize", "notifications/initialized"]
+GONE_FISHING = SessionLoss(status=410, body="gone fishing", content_type="text/plain")
+
+
+def record(client: Client, key: str) -> Any:
+    return client.call_tool("record", {"key": key})
+
+
+async def opened(server: ScriptedServer, client: Client) -> str | None:
+    """Open, forget what it took, and say which session it was."""
+    await record(client, "opening")
+    await server.clear()
+    return client.session_id
+
+
+# -- what it costs ----------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S4", "S5", "S8")
+@pytest.mark.parametrize("loss", ALL_LOSSES)
+@encodings
+async def test_a_lost_session_costs_two_requests_on_the_same_connection(loss: str, encoding: Any):
+    known = ALL_LOSSES[loss]
+    async with talking(era="legacy", encoding=encoding, session_loss=known) as (server, client):
+        old = await opened(server, client)
+        await server.forget_sessions()
+        result = await record(client, "lost")
+        seen = await server.requests()
+        assert methods(seen) == ["tools/call", *REPLACEMENT, "tools/call"]
+        assert len({request.socket for request in seen}) == 1
+        assert await server.connections() == 1
+        sessions = [request.session_id for request in seen]
+        assert sessions == [old, None, client.session_id, client.session_id]
+        assert old != client.session_id is not None
+        assert result.attempts == 2
+        assert await server.executions("lost") == 1
+
+
+@pytest.mark.requirement("S4")
+@pytest.mark.parametrize("method", ["tools/list", "prompts/list", "ping"])
+async def test_every_request_survives_a_lost_session(method: str):
+    async with talking(era="legacy") as (server, client):
+        await opened(server, client)
+        await server.forget_sessions()
+        await client.request(method)
+        assert methods(await server.requests()) == [method, *REPLACEMENT, method]
+
+
+@pytest.mark.requirement("S4", "S6")
+async def test_those_who_only_listen_get_the_next_session_too():
+    async with talking({"listen": True}, era="legacy") as (server, client):
+        old = await opened(server, client)
+        await server.notify("notifications/tools/list_changed", listeners=1)
+        await server.restart()
+        assert await server.notify("notifications/tools/list_changed", listeners=1) == 1
+        assert client.session_id not in (None, old)
+        assert methods(await server.requests()).count("initialize") == 1
+
+
+@pytest.mark.requirement("S4")
+@pytest.mark.parametrize("era", ["legacy", "modern", "both"])
+async def test_the_next_call_after_a_restart_of_the_server_succeeds(era: Any):
+    async with ScriptedServer.spawn(era=era) as server, client_for(server.url) as client:
+        await record(client, "before")
+        await server.restart()
+        async with asyncio.timeout(PATIENCE):
+            await record(client, "after")
+        assert await server.ledger() == {"before": 1, "after": 1}
+        assert len(await server.requests("initialize")) == (2 if era == "legacy" else 0)
+        assert len(await server.requests("server/discover")) == 1
+
+
+# -- what counts as one -----------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S5")
+async def test_a_404_that_answers_this_very_request_is_an_answer():
+    async with talking(era="legacy") as (server, client):
+        session = await opened(server, client)
+        unknown = Behaviour(status=404, error={"code": -32601, "message": "Method not found"})
+        await server.script(Rule(method="tools/call", do=unknown))
+        error = await failure_of(record(client, "no"))
+        assert isinstance(error, CallRejected)
+        assert (error.code, error.status, error.delivery) == (-32601, 404, Delivery.ANSWERED)
+        assert methods(await server.requests()) == ["tools/call"]
+        assert client.session_id == session
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize("about", ["null", "other"])
+async def test_a_404_that_answers_nobody_is_a_lost_session(about: Any):
+    async with talking(era="legacy") as (server, client):
+        await opened(server, client)
+        error = {"code": -32601, "message": "Method not found"}
+        gone = Behaviour(status=404, error=error, error_id=about)
+        await server.script(Rule(method="tools/call", times=1, do=gone))
+        await record(client, "again")
+        assert methods(await server.requests()) == ["tools/call", *REPLACEMENT, "tools/call"]
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_user_can_say_what_else_means_that_the_session_is_gone(known: bool):
+    rows = [SessionRow("our gateway", status=410, pattern="fishing")] if known else []
+    options: dict[str, Any] = {"era": "legacy", "session_loss": GONE_FISHING}
+    async with talking(session_rows=rows, **options) as (server, client):
+        await opened(server, client)
+        await server.forget_sessions()
+        (outcome,) = await together(record(client, "fish"))
+        assert isinstance(outcome, CallNotDelivered) != known
+        replaced = [*REPLACEMENT, "tools/call"] if known else []
+        assert methods(await server.requests()) == ["tools/call", *replaced]
+        assert await server.executions("fish") == known
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize("options", [{"era": "legacy", "sessions": False}, {"era": "modern"}])
+@pytest.mark.parametrize("loss", ["BARE_404", "GO_SDK", "PYTHON_SDK", "TYPESCRIPT_400"])
+async def test_a_request_that_carried_no_session_has_lost_none(options: Any, loss: str):
+    known = ALL_LOSSES[loss]
+    async with talking(**options) as (server, client):
+        await opened(server, client)
+        answer = Behaviour(status=known.status, body=known.body, content_type=known.content_type)
+        await server.script(Rule(method="tools/call", do=answer))
+        error = await failure_of(record(client, "no"))
+        assert error.failure is not None
+        assert error.failure.kind is not FailureKind.SESSION_LOST
+        assert methods(await server.requests()) == ["tools/call"]
+        assert client.is_initialized
+
+
+# -- many at once -----------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S6")
+@encodings
+async def test_a_hundred_losers_of_one_session_replace_it_once(encoding: Any):
+    async with talking(era="legacy", encoding=encoding) as (server, client):
+        await opened(server, client)
+        await server.forget_sessions()
+        results = await together(*(record(client, f"call {n}") for n in range(100)))
+        assert [getattr(result, "text", result) for result in results] == ["recorded"] * 100
+        asked = methods(await server.requests())
+        assert [asked.count(method) for method in REPLACEMENT] == [1, 1]
+        ran = await server.ledger()
+        assert [ran[f"call {n}"] for n in range(100)] == [1] * 100
+
+
+@pytest.mark.requirement("S6")
+async def test_one_who_learns_late_of_the_loss_does_not_replace_the_replacement():
+    async with talking(era="legacy") as (server, client):
+        await opened(server, client)
+        await server.forget_sessions()
+        late = Behaviour(status=404, delay=0.3)
+        await server.script(Rule(tool="record", times=1, do=late))
+        straggler = asyncio.create_task(record(client, "late"))
+        await server.requests("tools/call", at_least=1)
+        await record(client, "early")
+        new = client.session_id
+        async with asyncio.timeout(PATIENCE):
+            assert (await straggler).attempts == 2
+        assert client.session_id == new
+        assert len(await server.requests("initialize")) == 1
+        assert (await server.executions("late"), await server.executions("early")) == (1, 1)
+
+
+@pytest.mark.requirement("S6")
+@encodings
+async def test_calls_that_run_on_the_old_session_finish_there(encoding: Any):
+    async with talking(era="legacy", encoding=encoding) as (server, client):
+        old = await opened(server, client)
+        keys = [f"slow {n}" for n in range(3)]
+        slow = [
+            asyncio.create_task(client.call_tool("slow", {"seconds": 0.5, "key": key}))
+            for key in keys
+        ]
+        await server.requests("tools/call", "slow", at_least=3)
+        await server.forget_sessions()
+        await record(client, "new")
+        assert not any(call.done() for call in slow)
+        assert client.session_id != old
+        results = await together(*slow)
+        assert [(result.text, result.attempts) for result in results] == [("done", 1)] * 3
+        assert [await server.executions(key) for key in keys] == [1, 1, 1]
+        assert {r.session_id for r in await server.requests("tools/call", "slow")} == {old}
+        new = client.session_id
+        await client.aclose()
+        ended = [r.session_id for r in await server.requests() if r.http_method == "DELETE"]
+        assert ended == [new]
+
+
+# -- what it must not spoil -------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S7", "S8")
+@pytest.mark.parametrize("step", REPLACEMENT)
+@pytest.mark.parametrize(
+    "trouble",
+    [Behaviour(status=500), Behaviour(drop="after_body", reset=True), Behaviour(status=429)],
+    ids=["500", "reset", "429"],
+)
+async def test_a_failed_replacement_leaves_the_client_usable(step: str, trouble: Behaviour):
+    async with talking({"max_replays": 1}, era="legacy") as (server, client):
+        await opened(server, client)
+        await server.forget_sessions()
+        await server.script(Rule(method=step, times=1, do=trouble))
+        error = await failure_of(record(client, "first"))
+        assert isinstance(error, ServerUnavailable)
+        assert (error.delivery, error.status) == (Delivery.NOT_SENT, trouble.status)
+        assert (client.is_initialized, client.session_id) == (False, None)
+        assert (await record(client, "second")).attempts == 1
+        assert client.is_initialized
+        assert (await server.executions("first"), await server.executions("second")) == (0, 1)
+
+
+@pytest.mark.requirement("S7")
+async def test_a_replacement_that_fails_once_costs_the_call_nothing_but_a_replay():
+    async with talking({"max_replays": 2}, era="legacy") as (server, client):
+        await opened(server, client)
+        await server.forget_sessions()
+        await server.script(Rule(method="initialize", times=1, do=Behaviour(status=503)))
+        assert (await record(client, "patient")).attempts == 3
+        assert await server.executions("patient") == 1
+
+
+@pytest.mark.requirement("S7")
+@pytest.mark.parametrize("replays", [0, 1, 2, 3])
+@pytest.mark.parametrize("status", [404, 429])
+async def test_max_replays_is_honoured_exactly(replays: int, status: int):
+    async with talking({"max_replays": replays}, era="legacy") as (server, client):
+        await opened(server, client)
+        wait = {"retry-after": "0"} if status == 429 else None
+        gone = Behaviour(status=status, headers=wait)
+        await server.script(Rule(method="tools/call", times=replays + 1, do=gone))
+        error = await failure_of(record(client, "never"))
+        assert isinstance(error, CallNotDelivered)
+        assert (error.attempts, error.status) == (replays + 1, status)
+        assert error.delivery is Delivery.REFUSED
+        assert len(await server.requests("tools/call")) == replays + 1
+        assert (await record(client, "then")).attempts == 1
+        assert (await server.executions("never"), await server.executions("then")) == (0, 1)
+
+
+@pytest.mark.requirement("S7")
+@encodings
+async def test_an_error_outside_of_the_table_reaches_the_caller_unchanged(encoding: Any):
+    async with talking(era="legacy", encoding=encoding) as (server, client):
+        session = await opened(server, client)
+        said = {"code": -32050, "message": "no session of parliament today", "data": {"why": [1]}}
+        await server.script(Rule(method="tools/call", do=Behaviour(error=said)))
+        error: MainstayError = await failure_of(record(client, "no"))
+        assert isinstance(error, CallRejected)
+        assert error.failure is not None
+        told = (error.code, error.failure.message, error.data)
+        assert told == (said["code"], said["message"], said["data"])
+        assert (error.attempts, error.delivery) == (1, Delivery.ANSWERED)
+        assert methods(await server.requests()) == ["tools/call"]
+        assert client.session_id == session

@@ -1,0 +1,316 @@
+"""What an answer, or a silence, means."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstay._rules.classify import (
+    SESSION_ROWS,
+    Evidence,
+    RpcError,
+    SessionRow,
+    Trouble,
+    classify,
+    parse_retry_after,
+)
+from mainstay._wire import jsonrpc
+from mainstay.errors import ConfigError, Delivery, Failure, FailureKind
+from mainstay.testing import ALL_LOSSES
+
+RECORDED = json.loads(Path(__file__).with_name("session_answers.json").read_text(encoding="utf-8"))
+REQUEST_ID = 7
+KEPT = ("retry-after", "www-authenticate")
+
+
+def answered(
+    status: int,
+    body: str = "",
+    headers: dict[str, str] | None = None,
+    *,
+    session: bool = True,
+) -> Evidence:
+    """The evidence that an HTTP answer with this body is."""
+    try:
+        error = jsonrpc.error_in(jsonrpc.messages(body)[0], REQUEST_ID)
+    except ValueError:
+        error = None
+    return Evidence(
+        trouble=Trouble.ERROR if status < 300 else Trouble.STATUS,
+        sent=True,
+        detail=f"HTTP {status}",
+        status=status,
+        headers={name: value for name, value in (headers or {}).items() if name in KEPT},
+        error=error,
+        text=body[:500],
+        carried_session=session,
+    )
+
+
+def rpc(code: int, message: str = "no", request_id: object = REQUEST_ID, data: Any = None) -> str:
+    error = {"code": code, "message": message, "data": data}
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error})
+
+
+def kind_and_delivery(failure: Failure) -> tuple[FailureKind, Delivery]:
+    return failure.kind, failure.delivery
+
+
+LOST = (FailureKind.SESSION_LOST, Delivery.REFUSED)
+
+# --- the table of lost sessions --------------------------------------------------------------
+
+
+@pytest.mark.requirement("S5")
+def test_every_row_has_its_recorded_answer_and_every_answer_its_row():
+    rows, recorded = [row.source for row in SESSION_ROWS], [answer["row"] for answer in RECORDED]
+    assert sorted(rows) == sorted(recorded)
+    assert len(set(rows)) == len(rows)
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize("answer", RECORDED, ids=lambda answer: answer["row"])
+def test_a_recorded_answer_is_recognised_by_its_own_row(answer: dict[str, Any]):
+    failure = classify(answered(answer["status"], answer["body"], answer["headers"]))
+    assert kind_and_delivery(failure) == LOST
+    assert (failure.row, failure.status) == (answer["row"], answer["status"])
+    assert failure.code == answer["code"]
+    assert answer["source"]
+
+
+@pytest.mark.parametrize("answer", RECORDED, ids=lambda answer: answer["row"])
+def test_the_same_answer_to_a_request_without_a_session_loses_none(answer: dict[str, Any]):
+    evidence = answered(answer["status"], answer["body"], answer["headers"], session=False)
+    assert classify(evidence).kind is not FailureKind.SESSION_LOST
+
+
+@pytest.mark.parametrize("answer", RECORDED, ids=lambda answer: answer["row"])
+def test_the_same_answer_with_a_challenge_is_about_credentials(answer: dict[str, Any]):
+    headers = {**answer["headers"], "www-authenticate": "Bearer"}
+    failure = classify(answered(answer["status"], answer["body"], headers))
+    assert failure.kind is not FailureKind.SESSION_LOST
+    assert failure.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("name", ALL_LOSSES)
+def test_every_loss_that_the_test_kit_can_play_is_recognised(name: str):
+    loss = ALL_LOSSES[name]
+    body = loss.text("the-session", REQUEST_ID)
+    assert kind_and_delivery(classify(answered(loss.status, body, dict(loss.headers)))) == LOST
+
+
+def test_a_missing_method_that_answers_this_request_is_no_lost_session():
+    failure = classify(answered(404, rpc(-32601)))
+    assert kind_and_delivery(failure) == (FailureKind.REJECTED, Delivery.ANSWERED)
+    assert kind_and_delivery(classify(answered(404, rpc(-32601, request_id=None)))) == LOST
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        answered(400, rpc(-32602, "Invalid params: no such city")),
+        answered(400, "obsessions are none of our business"),
+        answered(400, rpc(-32000, "Bad Request: Unsupported protocol version")),
+        answered(401, "please log in"),
+        answered(409, "your session is fine"),
+        answered(200, rpc(-32600, "session")),
+    ],
+)
+def test_what_only_resembles_a_lost_session_is_none(evidence: Evidence):
+    assert classify(evidence).kind is not FailureKind.SESSION_LOST
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize(
+    "row",
+    [
+        SessionRow("ours", status=410),
+        SessionRow("ours", status=410, code=-1),
+        SessionRow("ours", code=-1),
+        SessionRow("ours", pattern="WHO are|never met"),
+        SessionRow("ours", status=410, code=-1, pattern="^who"),
+    ],
+)
+def test_users_add_rows_for_servers_with_a_way_of_their_own(row: SessionRow):
+    evidence = answered(410, rpc(-1, "Who are you?"))
+    assert classify(evidence).kind is not FailureKind.SESSION_LOST
+    failure = classify(evidence, rows=(row, *SESSION_ROWS))
+    assert (failure.kind, failure.row) == (FailureKind.SESSION_LOST, "ours")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        SessionRow("another status", status=409),
+        SessionRow("another code", code=-2),
+        SessionRow("another text", pattern="elsewhere"),
+        SessionRow("right text, wrong code", code=-2, pattern="Who"),
+        SessionRow("right code, wrong text", code=-1, pattern="elsewhere"),
+    ],
+)
+def test_a_row_matches_only_when_all_of_it_does(row: SessionRow):
+    assert not row.matches(answered(410, rpc(-1, "Who are you?")))
+
+
+def test_a_row_with_a_code_matches_no_answer_without_one():
+    assert not SessionRow("coded", code=-32000).matches(answered(410, "gone"))
+
+
+@pytest.mark.parametrize("row", [{"pattern": "("}, {"pattern": "*"}, {}])
+def test_a_row_that_cannot_work_is_refused_when_it_is_written(row: dict[str, str]):
+    with pytest.raises(ConfigError):
+        SessionRow("a slip of the pen", **row)  # pyright: ignore[reportArgumentType]
+
+
+# --- the general rules -----------------------------------------------------------------------
+
+REFUSED, ANSWERED, UNKNOWN = Delivery.REFUSED, Delivery.ANSWERED, Delivery.UNKNOWN
+WAIT = {"retry-after": "5"}
+
+GENERAL = [
+    (answered(401), FailureKind.UNAUTHORIZED, REFUSED),
+    (answered(403), FailureKind.UNAUTHORIZED, REFUSED),
+    (answered(401, rpc(-32001)), FailureKind.UNAUTHORIZED, REFUSED),
+    (answered(403, "", {"www-authenticate": "Bearer"}), FailureKind.UNAUTHORIZED, REFUSED),
+    (answered(429), FailureKind.THROTTLED, REFUSED),
+    (answered(429, rpc(-32000)), FailureKind.THROTTLED, REFUSED),
+    (answered(503, "", WAIT), FailureKind.THROTTLED, REFUSED),
+    (answered(503), FailureKind.BROKEN, UNKNOWN),
+    (answered(503, "", {"retry-after": "soon"}), FailureKind.BROKEN, UNKNOWN),
+    (answered(400), FailureKind.REFUSED, REFUSED),
+    (answered(404, session=False), FailureKind.REFUSED, REFUSED),
+    (answered(405), FailureKind.REFUSED, REFUSED),
+    (answered(406), FailureKind.REFUSED, REFUSED),
+    (answered(413, "<html>"), FailureKind.REFUSED, REFUSED),
+    (answered(499), FailureKind.REFUSED, REFUSED),
+    (answered(500), FailureKind.BROKEN, UNKNOWN),
+    (answered(502, "<html>"), FailureKind.BROKEN, UNKNOWN),
+    (answered(504, "", WAIT), FailureKind.BROKEN, UNKNOWN),
+    (answered(500, rpc(-32603)), FailureKind.REJECTED, ANSWERED),
+    (answered(500, rpc(-32603, request_id=None)), FailureKind.BROKEN, UNKNOWN),
+    (answered(500, rpc(-32603, request_id=8)), FailureKind.BROKEN, UNKNOWN),
+    (answered(500, rpc(-32022, request_id=None)), FailureKind.BROKEN, UNKNOWN),
+    (answered(400, rpc(-32602)), FailureKind.REJECTED, ANSWERED),
+    (answered(400, rpc(-32602, request_id=None)), FailureKind.REJECTED, ANSWERED),
+    (answered(200, rpc(-32601)), FailureKind.REJECTED, ANSWERED),
+    (answered(200, rpc(-32602, request_id=None)), FailureKind.REJECTED, ANSWERED),
+    (answered(404, rpc(-32601), session=False), FailureKind.REJECTED, ANSWERED),
+    (answered(400, rpc(-32020)), FailureKind.HEADER_MISMATCH, ANSWERED),
+    (answered(200, rpc(-32020)), FailureKind.HEADER_MISMATCH, ANSWERED),
+    (answered(400, rpc(-32022)), FailureKind.VERSION_MISMATCH, ANSWERED),
+    (answered(200, rpc(-32022)), FailureKind.VERSION_MISMATCH, ANSWERED),
+    (Evidence(Trouble.UNREADABLE, True, "html", status=200), FailureKind.UNREADABLE, UNKNOWN),
+    (Evidence(Trouble.UNREADABLE, True, "a redirect", status=302), FailureKind.UNREADABLE, UNKNOWN),
+    (Evidence(Trouble.UNREADABLE, True, "no status"), FailureKind.UNREADABLE, UNKNOWN),
+    (Evidence(Trouble.BROKEN, True, "reset"), FailureKind.BROKEN, UNKNOWN),
+    (Evidence(Trouble.BROKEN, True, "cut", status=200), FailureKind.BROKEN, UNKNOWN),
+    (Evidence(Trouble.CONNECT, False, "refused"), FailureKind.UNREACHABLE, Delivery.NOT_SENT),
+    (Evidence(Trouble.BROKEN, False, "reset"), FailureKind.UNREACHABLE, Delivery.NOT_SENT),
+    (Evidence(Trouble.CONNECT, True, "odd"), FailureKind.BROKEN, UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("evidence", "kind", "delivery"), GENERAL)
+def test_an_answer_means_what_its_rule_says(evidence, kind, delivery):
+    assert kind_and_delivery(classify(evidence)) == (kind, delivery)
+
+
+def test_every_kind_is_somewhere_recognised():
+    assert {kind for _, kind, _ in GENERAL} | {FailureKind.SESSION_LOST} == set(FailureKind)
+
+
+def test_a_failure_keeps_what_the_server_said():
+    headers = {"retry-after": "2.5", "www-authenticate": 'Bearer realm="x"'}
+    failure = classify(answered(403, rpc(-32042, "not you", data={"scope": "admin"}), headers))
+    assert (failure.status, failure.code, failure.message) == (403, -32042, "not you")
+    assert failure.data == {"scope": "admin"}
+    assert failure.retry_after == 2.5
+    assert failure.headers == headers
+    assert failure.row
+
+
+def test_without_an_error_in_the_body_the_wire_tells_what_happened():
+    failure = classify(Evidence(Trouble.BROKEN, True, "the answer broke off"))
+    assert failure.message == "the answer broke off"
+    assert (failure.status, failure.code, failure.data) == (None, None, None)
+
+
+# --- laws ------------------------------------------------------------------------------------
+
+errors = st.builds(
+    RpcError,
+    code=st.integers() | st.sampled_from([-32600, -32000, -32001, 32600, -32601, -32020, -32022]),
+    message=st.text() | st.sampled_from(["Session not found", "Server not initialized"]),
+    data=st.none() | st.text(),
+    answers_request=st.booleans(),
+)
+evidences = st.builds(
+    Evidence,
+    trouble=st.sampled_from(Trouble),
+    sent=st.booleans(),
+    detail=st.text(),
+    status=st.none() | st.integers(100, 599) | st.sampled_from([400, 401, 404, 429, 503]),
+    headers=st.dictionaries(st.sampled_from(KEPT), st.text() | st.sampled_from(["5", "0"])),
+    error=st.none() | errors,
+    text=st.text() | st.just("session not found"),
+    carried_session=st.booleans(),
+)
+
+
+@given(evidences)
+def test_everything_means_something(evidence: Evidence):
+    failure = classify(evidence)
+    assert failure.kind in FailureKind
+    assert failure.row
+    assert failure.headers == evidence.headers
+
+
+@given(evidences)
+def test_what_was_not_sent_is_not_sent_and_nothing_else_is(evidence: Evidence):
+    failure = classify(evidence)
+    assert (failure.delivery is Delivery.NOT_SENT) is (not evidence.sent)
+
+
+@given(evidences)
+def test_a_challenge_is_never_a_lost_session(evidence: Evidence):
+    if "www-authenticate" in evidence.headers or not evidence.carried_session:
+        assert classify(evidence).kind is not FailureKind.SESSION_LOST
+
+
+@given(evidences)
+def test_an_outage_is_never_told_as_certain(evidence: Evidence):
+    """After a 5xx, only the server's word about this request or its wish to wait is certain."""
+    failure = classify(evidence)
+    if evidence.sent and (evidence.status or 0) >= 500 and failure.delivery is not UNKNOWN:
+        about_this = evidence.error is not None and evidence.error.answers_request
+        asked_to_wait = evidence.status == 503 and evidence.retry_after is not None
+        assert about_this or asked_to_wait or failure.kind is FailureKind.SESSION_LOST
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("5", 5.0),
+        ("0", 0.0),
+        (" 2.5 ", 2.5),
+        ("-1", None),
+        ("inf", None),
+        ("nan", None),
+        ("", None),
+        ("soon", None),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+    ],
+)
+def test_retry_after_is_a_number_of_seconds_or_nothing(header, seconds):
+    assert parse_retry_after(header) == seconds
+
+
+@given(st.text())
+def test_no_retry_after_can_spoil_a_wait(header: str):
+    seconds = parse_retry_after(header)
+    assert seconds is None or (seconds >= 0 and math.isfinite(seconds))

@@ -1,0 +1,126 @@
+"""JSON-RPC messages: what we write, and how warily we read."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstay._rules.classify import RpcError
+from mainstay._wire import jsonrpc
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(plain)
+def test_a_request_is_read_as_it_was_written(value: Any) -> None:
+    body = jsonrpc.request(3, "tools/call", {"arguments": value})
+    assert jsonrpc.messages(body) == [
+        {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"arguments": value}}
+    ]
+
+
+def test_parameters_that_are_none_are_left_out() -> None:
+    assert "params" not in json.loads(jsonrpc.request(1, "ping", None))
+    assert json.loads(jsonrpc.notification("notifications/initialized", {})) == {
+        "jsonrpc": "2.0",
+        "method": "notifications/initialized",
+        "params": {},
+    }
+
+
+def test_answers_to_the_server() -> None:
+    assert json.loads(jsonrpc.response("a", {"roots": []})) == {
+        "jsonrpc": "2.0",
+        "id": "a",
+        "result": {"roots": []},
+    }
+    assert json.loads(jsonrpc.error_response(1, -32601, "no", {"why": 1}))["error"] == {
+        "code": -32601,
+        "message": "no",
+        "data": {"why": 1},
+    }
+    assert "data" not in json.loads(jsonrpc.error_response(1, -32601, "no"))["error"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_json_cannot_say_is_not_written(value: float) -> None:
+    with pytest.raises(ValueError):
+        jsonrpc.request(1, "tools/call", {"n": value})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"   ",
+        b"<html>",
+        b'{"jsonrpc":"2.0","id":1',
+        b'"text"',
+        b"17",
+        b"null",
+        b"[]",
+        b'[{"id":1},2]',
+        b'{"a":"\xff"}',
+        b"[" * 100_000,
+        b'{"id":1} {"id":2}',
+    ],
+)
+def test_a_body_without_json_objects_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        jsonrpc.messages(body)
+
+
+def test_a_batch_is_several_messages() -> None:
+    assert jsonrpc.messages(b'[{"id":1},{"id":2}]') == [{"id": 1}, {"id": 2}]
+
+
+@pytest.mark.parametrize(
+    ("message", "answers"),
+    [
+        ({"id": 1, "result": {}}, True),
+        ({"id": "1", "result": {}}, True),
+        ({"id": 1, "error": {}}, True),
+        ({"id": None, "error": {}}, True),
+        ({"error": {}}, True),
+        ({"id": None, "result": {}}, False),
+        ({"result": {}}, False),
+        ({"id": 2, "result": {}}, False),
+        ({"id": True, "result": {}}, False),
+        ({"id": 1.0, "result": {}}, False),
+        ({"id": [1], "result": {}}, False),
+        ({"id": 1, "method": "roots/list"}, False),
+        ({"method": "notifications/message"}, False),
+    ],
+)
+def test_which_message_answers_request_one(message: dict[str, Any], answers: bool) -> None:
+    assert jsonrpc.answers(message, 1) is answers
+
+
+@pytest.mark.parametrize(
+    ("error", "read"),
+    [
+        ({"code": -32000, "message": "no", "data": 1}, RpcError(-32000, "no", 1)),
+        ({"code": "-32000", "message": None}, RpcError(0, "an error without a message")),
+        ({"code": True}, RpcError(0, "an error without a message")),
+    ],
+)
+def test_an_error_is_read_however_carelessly_written(error: Any, read: RpcError) -> None:
+    assert jsonrpc.error_in({"id": 1, "error": error}, 1) == read
+
+
+@pytest.mark.parametrize("error", [None, "no", []])
+def test_an_error_that_is_no_object_is_none(error: Any) -> None:
+    assert jsonrpc.error_in({"id": 1, "error": error}, 1) is None
+
+
+@pytest.mark.parametrize(("shown", "answers"), [(1, True), ("1", True), (None, False), (2, False)])
+def test_an_error_says_whether_it_names_our_request(shown: Any, answers: bool) -> None:
+    found = jsonrpc.error_in({"id": shown, "error": {"code": 1, "message": ""}}, 1)
+    assert found is not None
+    assert found.answers_request is answers
