@@ -6,7 +6,7 @@ from mainstay.testing import ScriptedServer  # stands in for your server
 
 async def main() -> None:
     async with ScriptedServer.spawn(era="legacy") as server, Client(server.url) as client:
-        print([tool.name for tool in await client.list_tools()])
+        print(len(await client.list_tools()), "tools")
         await server.restart()  # the session is lost; the next call does not notice
         result = await client.call_tool("add", {"a": 2, "b": 3})
         print(result.text, result.data["sum"])

@@ -73,9 +73,6 @@ STREAMS: dict[str, Callable[[Asked], bytes]] = {
     "an id as text": lambda asked: event(result_for(asked, id=str(asked.id))),
     "a batch": lambda asked: event(b"[" + note("one") + b"," + result_for(asked) + b"]"),
     "more after the answer": lambda asked: event(result_for(asked)) + event(note("late")),
-    "no answer to a request of the server's": lambda asked: (
-        event(b'{"jsonrpc":"2.0","id":"s1","method":"ping"}') + event(result_for(asked))
-    ),
 }
 
 
@@ -89,6 +86,25 @@ async def test_every_shape_of_stream_brings_its_answer(shape: Callable[[Asked], 
         for _ in range(2):
             assert (await client.call_tool("any")).text == "hello"
         assert server.accepted == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "key"), [("ping", "result"), ("sampling/createMessage", "error"), ("odd", "error")]
+)
+@pytest.mark.requirement("S13")
+async def test_a_request_of_the_servers_before_the_answer_gets_an_answer_of_its_own(
+    method: str, key: str
+) -> None:
+    request = {"jsonrpc": "2.0", "id": "s1", "method": method, "params": {}}
+    stream = event(json.dumps(request).encode())
+    async with (
+        RawServer(lambda asked: http(stream + event(result_for(asked)), kind=SSE)) as server,
+        client_of(server, mode="legacy") as client,
+    ):
+        assert (await client.call_tool("any")).text == "hello"
+        await client.aclose()
+    (answer,) = [asked.message for asked in server.asked if asked.id == "s1"]
+    assert set(answer) == {"jsonrpc", "id", key}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])

@@ -23,7 +23,8 @@ from mainstay.results import CallResult
 if TYPE_CHECKING:
     import mcp_types as types
 
-    from mainstay._engine.pursuit import Outgoing, Pursuit
+    from mainstay._engine.outgoing import Outgoing
+    from mainstay._engine.pursuit import Pursuit
     from mainstay._engine.toolbook import KnownTool, Toolbook
 
 logger = logging.getLogger("mainstay.client")
@@ -119,7 +120,7 @@ class Calling:
         return InvalidArguments(text, server=self._server, tool=self._name, problems=problems)
 
     def _outgoing(self, known: KnownTool | None, arguments: dict[str, Any]) -> Outgoing:
-        from mainstay._engine.pursuit import Outgoing
+        from mainstay._engine.outgoing import Outgoing
 
         spec = self._client.spec
         watched = self._emit is not None or self._on_progress is not None

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import mcp_types as types
 
     from mainstay._engine.keeper import Keeper
-    from mainstay._engine.pursuit import Outgoing, Pursuit
+    from mainstay._engine.outgoing import Outgoing
+    from mainstay._engine.pursuit import Pursuit
     from mainstay._engine.toolbook import Toolbook
 
 logger = logging.getLogger("mainstay.client")
@@ -119,7 +120,11 @@ class Client(Requests):
     cleanup = aclose
 
     async def __aenter__(self) -> Self:
-        await self.connect()
+        try:
+            await self.connect()
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(
@@ -166,7 +171,7 @@ class Client(Requests):
 
     async def list_tools(self, *, refresh: bool = False) -> list[types.Tool]:
         """All tools, from all pages. Kept until the list or the connection changes."""
-        if refresh or self._book is None:
+        if refresh or self._book is None or self._book.stale:
             raw = await self.all_pages("tools/list", "tools")
             from mainstay._engine.toolbook import Toolbook
 
@@ -193,10 +198,8 @@ class Client(Requests):
 
     def emit(self, event: Event) -> None:
         """Tell the observers. What they raise is theirs; it harms nobody else."""
-        if isinstance(event, Disconnected) or (
-            isinstance(event, Notice) and event.method == "notifications/tools/list_changed"
-        ):
-            self._book = None
+        if self._book is not None and _may_change_tools(event):
+            self._book.stale = True
         for observation in tuple(self._observers):
             try:
                 observation.observer(event)
@@ -247,7 +250,7 @@ class Client(Requests):
         timeout: float | None = None,
         **known: Any,
     ) -> dict[str, Any]:
-        from mainstay._engine.pursuit import Outgoing
+        from mainstay._engine.outgoing import Outgoing
 
         within = self.spec.timeouts.call if timeout is None else timeout
         outgoing = Outgoing(method=method, params=params, timeout=within, **known)
@@ -267,6 +270,12 @@ class Observation:
         if self._forget is not None:
             self._forget(self)
             self._forget = None
+
+
+def _may_change_tools(event: Event) -> bool:
+    """A new connection may lead to a new version of the server."""
+    changed = isinstance(event, Notice) and event.method == "notifications/tools/list_changed"
+    return changed or isinstance(event, Disconnected)
 
 
 def _static_key(spec: ServerSpec) -> Authorizer | None:

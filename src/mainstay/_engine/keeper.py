@@ -8,6 +8,7 @@ or lose the same one, one handshake is made. A failed opening is a value, handed
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
@@ -67,6 +68,7 @@ class Keeper:
         self.gate = asyncio.Semaphore(1 if spec.serialize else spec.max_in_flight)
         self.breaker = Breaker(spec.breaker_threshold, spec.breaker_cooldown)
         self.bucket = TokenBucket(spec.replay_burst, spec.replay_rate)
+        self._closed = asyncio.Event()
         self.auth_lock = asyncio.Lock()
         self.auth_epoch = 0
         self._era: Era | None = None
@@ -189,6 +191,12 @@ class Keeper:
         given = await self.auth.headers(self.spec.name, self._principal, method, self.spec.url)
         return {name.lower(): value for name, value in given.items()}
 
+    async def pause(self, seconds: float) -> None:
+        """Sleep before a replay; closing the client ends it early."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+
     # -- losing ---------------------------------------------------------------------------------
 
     def retire(self, connection: Connection, *, lost: bool, reason: str) -> None:
@@ -249,6 +257,7 @@ class Keeper:
         self.state = move_client(self.state, ClientState.CLOSING)
         self._generation += 1
         self.epoch = self._generation
+        self._closed.set()
         connection, self.connection = self.connection, None
         alive = [c.aclose(terminate=self._terminate) for c in reversed(self._alive)]
         await asyncio.gather(*alive, return_exceptions=True)

@@ -38,7 +38,7 @@ async def negotiate(
 ) -> Agreement:
     """Settle era and version. `known` is an earlier verdict; it spares the probe."""
     if mode == "modern":
-        return _adopt(session, await _discover(session))
+        return _adopt(session, await _discover_or_refuse(session))
     if mode == "legacy":
         return await _initialize(session)
     if known is Era.LEGACY:
@@ -74,6 +74,19 @@ async def _discover(session: ClientSession) -> DiscoverResult:
             raise
         raw = await session.send_discover(_mutual(fault))
     return DiscoverResult.model_validate(raw)
+
+
+async def _discover_or_refuse(session: ClientSession) -> DiscoverResult:
+    """Discovery where there is no way back: a legacy server is the wrong server, not an outage."""
+    try:
+        return await _discover(session)
+    except ValidationError:
+        raise unreadable("the answer to server/discover is not a discovery", None) from None
+    except WireFault as fault:
+        if _judge(fault) is not Verdict.LEGACY:
+            raise
+        reason = fault.evidence.error.message if fault.evidence.error else fault.evidence.detail
+    raise unreadable(f"the server knows no modern version ({reason})", None)
 
 
 async def _initialize_or_probe(session: ClientSession, within: float) -> Agreement:

@@ -11,20 +11,27 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
 from mainstay._engine.connection import Connection
 from mainstay._engine.keeper import Keeper
-from mainstay._engine.telling import error_for, outcome_unknown, refused_by_breaker, timed_out
+from mainstay._engine.mending import is_cancelled, mend
+from mainstay._engine.outgoing import Outgoing, Setback
+from mainstay._engine.telling import (
+    closed_meanwhile,
+    error_for,
+    outcome_unknown,
+    refused_by_breaker,
+    timed_out,
+)
 from mainstay._rules.budget import Backoff, Deadline
 from mainstay._rules.classify import Evidence, Trouble, classify
 from mainstay._rules.era import Era
 from mainstay._rules.recovery import Channel, Policy, Standing, Step, decide
-from mainstay._wire.attempt import Attempt, Deliver
+from mainstay._wire.attempt import Attempt
 from mainstay._wire.fault import CredentialsFault, InvalidAnswer, WireFault
 from mainstay.errors import (
     AuthNeeded,
@@ -41,42 +48,12 @@ _BACKOFF = Backoff()
 _TRANSPORT_FAULTS = (FailureKind.UNREACHABLE, FailureKind.BROKEN)
 
 
-@dataclass(slots=True, kw_only=True)
-class Outgoing:
-    """What is to be sent, and what is known about it."""
-
-    method: str
-    """Empty: open, and send nothing."""
-    params: dict[str, Any] | None
-    timeout: float
-    tool: str | None = None
-    headers: Mapping[str, str] | None = None
-    policy: Policy = Policy.ALWAYS
-    """Reads and lists may repeat freely; a tool's call brings its own policy."""
-    repeatable: bool = True
-    lenient: bool = False
-    deliver: Deliver | None = None
-    wants_progress: bool = False
-    param_headers: Callable[[], Mapping[str, str]] | None = None
-    """The `Mcp-Param-*` headers of a modern call, as the catalogue has them now."""
-    relist: Callable[[], Awaitable[object]] | None = None
-    on_replay: Callable[[int, float, Failure], None] | None = None
-
-
-@dataclass(slots=True)
-class _Setback:
-    """An attempt that failed, before anything was decided about it."""
-
-    failure: Failure
-    connection: Connection | None
-    """None: there was no connection to send it on."""
-
-
 class Pursuit:
     """Belongs to the task that runs it; used once."""
 
     def __init__(self, keeper: Keeper, outgoing: Outgoing) -> None:
         self._keeper, self._out = keeper, outgoing
+        self._epoch = keeper.epoch
         self.attempts = 0
         self.worst = Delivery.NOT_SENT
         """What is true of the request over all its attempts."""
@@ -118,7 +95,6 @@ class Pursuit:
     async def _pursue(self) -> dict[str, Any]:
         keeper = self._keeper
         keeper.check_home()
-        epoch = keeper.epoch
         while True:
             self.attempts += 1
             outcome = await self._try()
@@ -131,17 +107,18 @@ class Pursuit:
                 self._standing(outcome),
                 backoff=_BACKOFF.delay(self.attempts, random.random()),
             )
-            mended = await self._mend(decision.connection, outcome)
+            self._already.add(decision.connection)
+            mended = await mend(keeper, decision.connection, outcome, self._out)
             wait = decision.replay_after
-            if wait is None or not mended or epoch != keeper.epoch:
+            if wait is None or not mended or self._epoch != keeper.epoch:
                 raise self._error(outcome)
             if decision.costs_budget and not keeper.bucket.take(self._loop.time()):
                 raise self._error(outcome)
             if self._out.on_replay is not None:
                 self._out.on_replay(self.attempts, wait, outcome.failure)
-            await asyncio.sleep(wait)
+            await keeper.pause(wait)
 
-    async def _try(self) -> dict[str, Any] | _Setback:
+    async def _try(self) -> dict[str, Any] | Setback:
         """One attempt, with the breaker's leave and a place among those in flight."""
         breaker = self._keeper.breaker
         leave = breaker.admit(self._loop.time())
@@ -153,19 +130,21 @@ class Pursuit:
         except BaseException:
             breaker.abandon(leave.probe)
             raise
-        fault = isinstance(outcome, _Setback) and outcome.failure.kind in _TRANSPORT_FAULTS
+        fault = isinstance(outcome, Setback) and outcome.failure.kind in _TRANSPORT_FAULTS
         breaker.record(not fault, self._loop.time(), leave.probe)
         return outcome
 
-    async def _send(self) -> dict[str, Any] | _Setback:
-        connection = None
+    async def _send(self) -> dict[str, Any] | Setback:
+        if self._epoch != self._keeper.epoch:
+            raise closed_meanwhile(self._keeper.spec.name, self._out, self)
+        connection, auth_epoch = None, self._keeper.auth_epoch
         attempt = self._attempt = Attempt(
             deliver=self._out.deliver, wants_progress=self._out.wants_progress
         )
         try:
             found = await self._keeper.ready()
             if isinstance(found, Exception):
-                return self._unopened(found)
+                return self._unopened(found, auth_epoch)
             connection = found
             attempt.headers = self._headers(connection)
             if not self._out.method:
@@ -183,7 +162,7 @@ class Pursuit:
             failure = self._foreign_cancellation(attempt)
         except (TypeError, ValueError) as error:
             failure = self._not_json(error, attempt)
-        return _Setback(failure, connection)
+        return Setback(failure, connection, auth_epoch)
 
     def _headers(self, connection: Connection) -> Mapping[str, str] | None:
         headers, param_headers = self._out.headers, self._out.param_headers
@@ -195,17 +174,18 @@ class Pursuit:
 
     # -- what went wrong ------------------------------------------------------------------------
 
-    def _unopened(self, error: Exception) -> _Setback:
+    def _unopened(self, error: Exception, auth_epoch: int) -> Setback:
         """No connection. What the handshake met is told, but the request itself never left."""
         if isinstance(error, CredentialsFault):
             raise self._unauthorized(error)
         if isinstance(error, WireFault):
-            return _Setback(classify(error.evidence, rows=self._keeper.session_rows), None)
+            failure = classify(error.evidence, rows=self._keeper.session_rows)
+            return Setback(failure, None, auth_epoch)
         if isinstance(error, MainstayError):
             raise error
         detail = str(error) if isinstance(error, MCPError) else "the handshake is malformed"
         evidence = Evidence(trouble=Trouble.UNREADABLE, sent=True, detail=detail)
-        return _Setback(classify(evidence), None)
+        return Setback(classify(evidence), None, auth_epoch)
 
     def _unauthorized(self, error: CredentialsFault) -> AuthNeeded:
         server = self._keeper.spec.name
@@ -223,8 +203,7 @@ class Pursuit:
 
     def _foreign_cancellation(self, attempt: Attempt) -> Failure:
         """A cancellation that nobody asked of this task is a fault like any other."""
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if is_cancelled():
             raise asyncio.CancelledError
         trouble = Trouble.BROKEN if attempt.sent else Trouble.CONNECT
         detail = "something on the way cancelled the request by itself"
@@ -242,12 +221,12 @@ class Pursuit:
 
     # -- what to do about it --------------------------------------------------------------------
 
-    def _remember(self, setback: _Setback) -> None:
+    def _remember(self, setback: Setback) -> None:
         self.last = setback.failure
         reached = setback.failure.delivery if setback.connection else Delivery.NOT_SENT
         self.worst = Delivery.worst(self.worst, reached)
 
-    def _standing(self, setback: _Setback) -> Standing:
+    def _standing(self, setback: Setback) -> Standing:
         opening = setback.connection is None
         return Standing(
             channel=Channel.REQUESTS,
@@ -258,50 +237,7 @@ class Pursuit:
             time_left=self._deadline.remaining(self._loop.time()),
         )
 
-    async def _mend(self, step: Step, setback: _Setback) -> bool:
-        """Do what was decided about the connection. False: it did not help."""
-        self._already.add(step)
-        connection, reason = setback.connection, str(setback.failure.kind.value)
-        match step:
-            case Step.KEEP:
-                return True
-            case Step.REAUTHORIZE:
-                return await self._reauthorize(setback.failure)
-            case Step.RELIST:
-                return await self._relist()
-            case Step.REPLACE:
-                if connection is not None:
-                    self._keeper.retire(connection, lost=True, reason=reason)
-            case Step.RENEGOTIATE:
-                if connection is not None:
-                    self._keeper.renegotiate(connection, reason)
-        return True
-
-    async def _reauthorize(self, failure: Failure) -> bool:
-        keeper = self._keeper
-        if keeper.auth is None:
-            return False
-        epoch = keeper.auth_epoch
-        async with keeper.auth_lock:
-            if epoch != keeper.auth_epoch:
-                return True  # another call that met the same challenge has seen to it
-            try:
-                helped = await keeper.auth.challenged(failure.status or 401, failure.headers)
-            except Exception:
-                return False  # told as the challenge that it could not meet
-            keeper.auth_epoch += helped
-            return helped
-
-    async def _relist(self) -> bool:
-        if self._out.relist is None:
-            return False
-        try:
-            await self._out.relist()
-        except MainstayError:
-            return False  # told as the answer that made us list
-        return True
-
-    def _error(self, setback: _Setback) -> MainstayError:
+    def _error(self, setback: Setback) -> MainstayError:
         failure, opening = setback.failure, setback.connection is None
         if opening:
             failure = dataclasses.replace(failure, delivery=Delivery.NOT_SENT)

@@ -22,7 +22,7 @@ from mainstay.errors import (
 
 _MAY_HAVE_RUN = "It may have run: find out before sending it again"
 _DID_NOT_RUN = "It did not run: sending it again is safe"
-_NOT_MCP = (FailureKind.UNREADABLE, FailureKind.VERSION_MISMATCH)
+_NOT_MCP = (FailureKind.UNREADABLE, FailureKind.VERSION_MISMATCH, FailureKind.REFUSED)
 
 
 class What(Protocol):
@@ -92,6 +92,11 @@ def outcome_unknown(error: MainstayError, server: str, what: What, story: Story)
     )
     unknown.__cause__ = error
     return unknown
+
+
+def closed_meanwhile(server: str, what: What, story: Story) -> CallError:
+    reason = Failure(FailureKind.UNREACHABLE, Delivery.NOT_SENT, "the client was closed")
+    return _call_error(CallNotDelivered, reason, server, what, story, _DID_NOT_RUN)
 
 
 def timed_out(server: str, what: What, story: Story) -> CallError:

@@ -66,9 +66,14 @@ class KnownTool:
 
 
 class Toolbook:
-    """The tools of the last complete listing, by name."""
+    """The tools of the last complete listing, by name.
+
+    A stale one may no longer be true. It still marks and checks calls, since it is the best that
+    is known, but the next `list_tools` lists again.
+    """
 
     def __init__(self, server: str, raw_tools: Iterable[Any], *, modern: bool) -> None:
+        self.stale = False
         self.tools: list[Tool] = []
         self._known: dict[str, KnownTool] = {}
         for raw in raw_tools:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n|\r\n\r(?!\n)")
+_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+_BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -35,10 +36,12 @@ class EventDecoder:
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
-        if self._at_start:
-            chunk, self._at_start = chunk.removeprefix(b"\xef\xbb\xbf"), False
         searched = max(0, len(self._rest) - 3)
         self._rest += chunk
+        if self._at_start:
+            if len(self._rest) < len(_BOM) and _BOM.startswith(self._rest):
+                return []  # perhaps the beginning of a byte-order mark
+            self._rest, self._at_start, searched = self._rest.removeprefix(_BOM), False, 0
         # A last CR may be half of a CRLF: it waits for the next chunk.
         return self._take(searched, len(self._rest) - self._rest.endswith(b"\r"))
 

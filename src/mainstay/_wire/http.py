@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
 
@@ -31,19 +30,14 @@ from mainstay._wire import jsonrpc
 from mainstay._wire.answers import AnswerReader, refusal, result_of
 from mainstay._wire.attempt import Attempt, current_attempt
 from mainstay._wire.errands import Errands
-from mainstay._wire.exchange import Exchange, broken, unreadable
-from mainstay._wire.fault import CredentialsFault, WireFault
+from mainstay._wire.exchange import Exchange, broken
+from mainstay._wire.fault import WireFault
+from mainstay._wire.heading import VERSION, Credentials, Heading
 from mainstay._wire.inbound import Inbox
 from mainstay._wire.link import Link, Reply
 
 logger = logging.getLogger("mainstay.wire")
 
-Credentials = Callable[[str], Awaitable[Mapping[str, str]]]
-"""From an HTTP method to the headers that authorize it."""
-
-_VERSION = "mcp-protocol-version"
-_SESSION = "mcp-session-id"
-_SESSION_ID = re.compile(r"[\x21-\x7e]{1,4096}")  # visible ASCII, as the specification demands
 _COURTESY = 5.0
 """Bound of the messages that nobody waits for: cancellations, answers to the server."""
 _BODY_LIMIT = 64 * 1024
@@ -67,17 +61,16 @@ class HttpDispatcher:
         credentials: Credentials | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
-        self._link, self._credentials, self._on_lost = link, credentials, on_lost
-        self._base = {
-            **headers,
-            "accept": "application/json, text/event-stream",
-            "content-type": "application/json",
-        }
+        self._link, self._on_lost = link, on_lost
+        self._heading = Heading(headers, credentials)
         self._ids = itertools.count(1)
         self._reader = AnswerReader(max_result_bytes, self._hand_on)
         self._inbox: Inbox | None = None
         self.errands = Errands()
-        self.session_id: str | None = None
+
+    @property
+    def session_id(self) -> str | None:
+        return self._heading.session_id
 
     async def run(
         self,
@@ -119,8 +112,8 @@ class HttpDispatcher:
     ) -> None:
         """POST a notification; any 2xx is fine. The modern wire has none from client to server."""
         headers = (opts or {}).get("headers") or {}
-        if headers.get(_VERSION) not in MODERN_PROTOCOL_VERSIONS:
-            self._remember_version(headers)
+        if headers.get(VERSION) not in MODERN_PROTOCOL_VERSIONS:
+            self._heading.remember_version(headers)
             await self._post(jsonrpc.notification(method, params), headers)
 
     async def terminate(self) -> None:
@@ -152,8 +145,8 @@ class HttpDispatcher:
 
     async def _converse(self, exchange: Exchange, body: bytes) -> dict[str, Any]:
         attempt = exchange.attempt
-        self._remember_version(exchange.headers)
-        headers = await self._headers("POST", exchange.headers, attempt.headers)
+        self._heading.remember_version(exchange.headers)
+        headers = await self._heading.write("POST", exchange.headers, attempt.headers)
         reply = await self._link.send("POST", headers, body, attempt)
         try:
             return await self._answer(reply, exchange)
@@ -171,18 +164,12 @@ class HttpDispatcher:
             carried = self.session_id is not None
             raise await refusal(reply, exchange.request_id, session=carried)
         if exchange.method == "initialize":
-            self._capture_session(reply)
+            self._heading.capture_session(reply)
         return await self._reader.answer(reply, exchange)
-
-    def _capture_session(self, reply: Reply) -> None:
-        session_id = reply.headers.get(_SESSION)
-        if session_id is not None and not _SESSION_ID.fullmatch(session_id):
-            raise unreadable("the server sent a session id that is not visible ASCII", reply.status)
-        self.session_id = session_id
 
     async def _post(self, body: bytes, headers: Mapping[str, str]) -> None:
         """POST a message that has no answer."""
-        sent = await self._headers("POST", headers)
+        sent = await self._heading.write("POST", headers)
         reply = await self._link.send("POST", sent, body, Attempt())
         try:
             if not 200 <= reply.status < 300:
@@ -197,38 +184,9 @@ class HttpDispatcher:
         protocol: Mapping[str, str],
         call_headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        headers = await self._headers(method, protocol, call_headers)
+        headers = await self._heading.write(method, protocol, call_headers)
         del headers["content-type"]
         return await self._link.send(method, headers, None, Attempt())
-
-    # -- headers --------------------------------------------------------------------------------
-
-    async def _headers(
-        self, method: str, protocol: Mapping[str, str], call: Mapping[str, str] | None = None
-    ) -> dict[str, str]:
-        headers = dict(self._base)
-        if self._credentials is not None:
-            headers.update(await self._authorize(self._credentials, method))
-        if call:
-            headers.update(call)
-        headers.update(protocol)
-        if self.session_id is not None:
-            headers[_SESSION] = self.session_id
-        return headers
-
-    async def _authorize(self, credentials: Credentials, method: str) -> Mapping[str, str]:
-        try:
-            return await credentials(method)
-        except Exception as error:
-            kind = type(error).__name__
-        # Not chained: what an authorizer raises may quote the credentials it works with.
-        raise CredentialsFault(f"the authorizer failed with {kind}")
-
-    def _remember_version(self, headers: Mapping[str, str]) -> None:
-        """GET and DELETE are made outside of the typed layer, which stamps the rest."""
-        version = headers.get(_VERSION)
-        if version is not None and version not in MODERN_PROTOCOL_VERSIONS:
-            self._base[_VERSION] = version
 
     # -- what nobody waits for ------------------------------------------------------------------
 

@@ -13,9 +13,10 @@ aiohttp (3.14), as it is used here:
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from time import time
@@ -34,6 +35,7 @@ from mainstay.config import ServerSpec, redact_url
 
 _REDIRECTS_THAT_KEEP_THE_METHOD = (307, 308)
 _MOST_REDIRECTS = 5
+_DISMISSED_LIMIT = 64 * 1024
 _KEPT_HEADERS = ("retry-after", "www-authenticate")
 
 
@@ -63,17 +65,26 @@ class Body(Payload):
 class Reply:
     """An HTTP answer whose body has not been read. Must be `released`, whatever happens."""
 
-    __slots__ = ("_attempt", "_response", "content_type", "headers", "status")
+    __slots__ = ("_attempt", "_forget", "_response", "content_type", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse, attempt: Attempt) -> None:
-        self._response, self._attempt = response, attempt
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        attempt: Attempt,
+        forget: Callable[[Reply], None],
+    ) -> None:
+        self._response, self._attempt, self._forget = response, attempt, forget
         self.status = response.status
         self.headers = response.headers
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
     def kept_headers(self) -> dict[str, str]:
-        kept = {name: self.headers[name] for name in _KEPT_HEADERS if name in self.headers}
+        kept = {
+            name: ", ".join(self.headers.getall(name))
+            for name in _KEPT_HEADERS
+            if name in self.headers
+        }
         if "retry-after" in kept:
             kept["retry-after"] = _seconds(kept["retry-after"])
         return kept
@@ -106,7 +117,12 @@ class Reply:
 
     def release(self) -> None:
         """Keeps the connection if the body was read to its end, closes it otherwise."""
+        self._forget(self)
         self._response.release()
+
+    def abandon(self) -> None:
+        """Wake whoever reads: aiohttp (3.14) lets readers sleep when its session is closed."""
+        self._response.content.set_exception(aiohttp.ClientConnectionError())
 
 
 class Link:
@@ -114,8 +130,8 @@ class Link:
 
     def __init__(self, spec: ServerSpec) -> None:
         self._url = URL(spec.url)
-        self._silence = spec.timeouts.silence
         self._http = _client(spec, self._url)
+        self._unread: set[Reply] = set()
 
     async def send(
         self, method: str, headers: Mapping[str, str], body: bytes | None, attempt: Attempt
@@ -126,7 +142,7 @@ class Link:
             reply = await self._send_once(method, url, headers, body, attempt)
             if not 300 <= reply.status < 400:
                 return reply
-            reply.release()
+            await self._dismiss(reply)
             url = _redirected(url, reply, method)
             if reply.status == 308:
                 self._url = url
@@ -144,13 +160,30 @@ class Link:
         if body is None:
             attempt.sent = True  # a bodyless request is only ever sent freely repeatable
         try:
-            response = await self._http.request(method, url, headers=headers, data=payload)
-            return Reply(response, attempt)
+            response = await self._http.request(
+                method, url, headers=headers, data=payload, allow_redirects=False
+            )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             fault = _fault(error, attempt, None)
+        except RuntimeError:
+            if not self._http.closed:
+                raise
+            fault = WireFault(Evidence(Trouble.CONNECT, attempt.sent, "the client was closed"))
+        else:
+            reply = Reply(response, attempt, self._unread.discard)
+            self._unread.add(reply)
+            return reply
         raise fault
 
+    async def _dismiss(self, reply: Reply) -> None:
+        """Read a body that nobody wants, so that its TCP connection is kept."""
+        with contextlib.suppress(WireFault):
+            await reply.read(_DISMISSED_LIMIT)
+        reply.release()
+
     async def aclose(self) -> None:
+        for reply in tuple(self._unread):
+            reply.abandon()
         await self._http.close()
 
     def forget(self) -> None:

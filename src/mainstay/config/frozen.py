@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 Value = TypeVar("Value")
 
@@ -16,8 +16,10 @@ class FrozenDict(dict[str, Value]):
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenDict, (dict(self),)
 
-    def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise TypeError("a configuration does not change; make a new one")
+    if not TYPE_CHECKING:  # to a type checker it is a Mapping, which has none of these
 
-    __setitem__ = __delitem__ = __ior__ = _refuse  # pyright: ignore[reportAssignmentType]
-    clear = pop = popitem = setdefault = update = _refuse
+        def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+            raise TypeError("a configuration does not change; make a new one")
+
+        __setitem__ = __delitem__ = __ior__ = _refuse
+        clear = pop = popitem = setdefault = update = _refuse

@@ -220,7 +220,7 @@ def warn(message: str) -> None:
     frame, level = inspect.currentframe(), 1
     while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, ConfigWarning, stacklevel=level - 1)
+    warnings.warn(message, ConfigWarning, stacklevel=level)
 
 
 def _is_ours(module: str) -> bool:

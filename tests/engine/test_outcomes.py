@@ -1,0 +1,273 @@
+"""Every failed call says whether it ran, and over several attempts the worst counts."""
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+import mainstay
+from mainstay import (
+    CallNotDelivered,
+    CallNotSentInTime,
+    CallOutcomeUnknown,
+    CallRejected,
+    CallTimedOut,
+    Delivery,
+    Event,
+    FailureKind,
+    MainstayError,
+    Replaying,
+    ServerUnavailable,
+)
+from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
+from tests.engine.support import client_for, encodings, eras, failure_of, talking
+
+pytestmark = pytest.mark.requirement("P1")
+
+KEY = "the one call"
+TOOL = "record_read_only"
+LOST_ANSWER = Behaviour(drop="after_run")
+
+
+def first_lost_then(later: Behaviour) -> tuple[Rule, Rule]:
+    return Rule(tool=TOOL, times=1, do=LOST_ANSWER), Rule(tool=TOOL, do=later)
+
+
+def is_unknown(error: MainstayError) -> bool:
+    return isinstance(error, CallOutcomeUnknown) and error.delivery is Delivery.UNKNOWN
+
+
+ERRORS = [
+    kind
+    for kind in vars(mainstay.errors).values()
+    if inspect.isclass(kind) and issubclass(kind, MainstayError)
+]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_every_error_can_be_asked_whether_the_call_ran(kind: type[MainstayError]):
+    given = {"server": "kit", "delivery": Delivery.REFUSED, "result": {}, "tool": "record"}
+    wanted = inspect.signature(kind).parameters
+    error = kind("trouble", **{name: value for name, value in given.items() if name in wanted})
+    assert isinstance(error.delivery, Delivery)
+
+
+# -- the worst counts -------------------------------------------------------------------------
+
+
+@eras
+@encodings
+@pytest.mark.parametrize(
+    "later",
+    [
+        Behaviour(status=400, body="bad"),
+        Behaviour(status=401),
+        Behaviour(status=403),
+        Behaviour(status=429),
+        Behaviour(status=503, headers={"retry-after": "3600"}),
+        Behaviour(status=404),
+        Behaviour(error={"code": -32000, "message": "no"}),
+    ],
+    ids=["400", "401", "403", "429", "503 with Retry-After", "404", "an error"],
+)
+async def test_a_later_refusal_never_hides_an_earlier_doubt(
+    era: Any, encoding: Any, later: Behaviour
+):
+    async with talking({"max_replays": 1}, era=era, encoding=encoding) as (server, client):
+        await client.list_tools()
+        await server.script(*first_lost_then(later))
+        error = await failure_of(client.call_tool(TOOL, {"key": KEY}))
+        assert is_unknown(error)
+        assert error.failure is not None
+        assert error.failure.delivery is not Delivery.UNKNOWN
+        assert len(await server.requests("tools/call")) == 2
+        assert await server.executions(KEY) == 1
+
+
+@eras
+async def test_a_server_that_is_gone_at_the_replay_does_not_hide_an_earlier_doubt(era: Any):
+    async with ScriptedServer.local(era=era) as server:
+        async with (
+            FaultProxy.to("127.0.0.1", server.port) as proxy,
+            client_for(proxy.url(), {"max_replays": 1}) as client,
+        ):
+            await client.list_tools()
+            await server.script(Rule(tool=TOOL, do=LOST_ANSWER))
+            client.observe(lambda event: go_away(event, proxy), listen=False)
+            error = await failure_of(client.call_tool(TOOL, {"key": KEY}))
+            assert is_unknown(error)
+            assert error.failure is not None
+            assert error.failure.kind is FailureKind.UNREACHABLE
+            assert await server.executions(KEY) == 1
+
+
+def go_away(event: Event, proxy: FaultProxy) -> None:
+    if isinstance(event, Replaying):
+        proxy.refuse()
+
+
+async def test_a_failed_replacement_does_not_hide_an_earlier_doubt():
+    async with talking({"max_replays": 2}, era="legacy") as (server, client):
+        await client.list_tools()
+        gone = Rule(method="initialize", do=Behaviour(status=400, body="bad"))
+        await server.script(*first_lost_then(Behaviour(status=404)), gone)
+        error = await failure_of(client.call_tool(TOOL, {"key": KEY}))
+        assert is_unknown(error)
+        assert not client.is_initialized
+        assert await server.executions(KEY) == 1
+
+
+async def test_an_open_breaker_does_not_hide_an_earlier_doubt():
+    async with talking({"breaker_threshold": 1, "breaker_cooldown": 30.0}) as (server, client):
+        await client.list_tools()
+        await server.script(Rule(tool=TOOL, do=LOST_ANSWER))
+        error = await failure_of(client.call_tool(TOOL, {"key": KEY}))
+        assert is_unknown(error)
+        assert await server.executions(KEY) == 1
+
+
+class Forgetful:
+    """An authorizer that fails once it was told to."""
+
+    fails = False
+
+    async def headers(self, server: str, principal: str | None, method: str, url: str) -> Any:
+        if self.fails:
+            raise LookupError("no token today")
+        return {}
+
+    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+        return False
+
+
+async def test_an_authorizer_that_fails_at_the_replay_does_not_hide_an_earlier_doubt():
+    auth = Forgetful()
+    async with talking(auth=auth) as (server, client):
+        await client.list_tools()
+        await server.script(Rule(tool=TOOL, do=LOST_ANSWER))
+        client.observe(lambda event: forget(event, auth), listen=False)
+        assert is_unknown(await failure_of(client.call_tool(TOOL, {"key": KEY})))
+        assert await server.executions(KEY) == 1
+
+
+def forget(event: Event, auth: Forgetful) -> None:
+    auth.fails = isinstance(event, Replaying)
+
+
+async def test_a_deadline_that_passes_before_the_replay_does_not_hide_an_earlier_doubt():
+    settings = {"max_in_flight": 1}
+    async with talking(settings) as (server, client):
+        await client.list_tools()
+        await server.script(Rule(tool=TOOL, do=LOST_ANSWER))
+        crowd: set[asyncio.Task[Any]] = set()
+
+        def take_the_only_place(event: Event) -> None:
+            if isinstance(event, Replaying) and not crowd:
+                crowd.add(asyncio.create_task(client.call_tool("slow", {"seconds": 1.0})))
+
+        client.observe(take_the_only_place, listen=False)
+        error = await failure_of(client.call_tool(TOOL, {"key": KEY}, timeout=0.6))
+        assert isinstance(error, CallTimedOut)
+        assert error.delivery is Delivery.UNKNOWN
+        assert await server.executions(KEY) == 1
+        await asyncio.wait_for(crowd.pop(), 5.0)
+
+
+# -- deadlines --------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("P3")
+@pytest.mark.parametrize("step", ["server/discover", "initialize", "notifications/initialized"])
+async def test_a_deadline_that_passes_while_connecting_is_not_delivered(step: str):
+    async with talking(era="legacy") as (server, client):
+        await server.script(Rule(method=step, times=1, do=Behaviour(delay=1.0)))
+        async with asyncio.timeout(0.9):
+            error = await failure_of(client.call_tool("record", {"key": KEY}, timeout=0.2))
+        assert isinstance(error, CallNotSentInTime)
+        assert isinstance(error, TimeoutError)
+        assert error.delivery is Delivery.NOT_SENT
+        assert await server.requests("tools/call") == []
+        await client.call_tool("record", {"key": KEY})
+        assert await server.executions(KEY) == 1
+
+
+@pytest.mark.requirement("P3", "P9")
+async def test_a_deadline_that_passes_while_waiting_for_a_place_is_not_delivered():
+    async with talking({"max_in_flight": 1}) as (server, client):
+        first = asyncio.create_task(client.call_tool("slow", {"seconds": 1.0}))
+        await server.requests("tools/call", at_least=1)
+        error = await failure_of(client.call_tool("record", {"key": KEY}, timeout=0.2))
+        assert isinstance(error, CallNotSentInTime)
+        assert error.delivery is Delivery.NOT_SENT
+        assert not first.done()
+        await asyncio.wait_for(first, 5.0)
+        assert await server.executions(KEY) == 0
+
+
+@pytest.mark.requirement("P3")
+async def test_a_deadline_that_passes_on_an_address_that_never_answers_is_not_delivered():
+    async with ScriptedServer.local() as server, FaultProxy.to("127.0.0.1", server.port) as proxy:
+        proxy.deaf()
+        client = client_for(proxy.url())
+        error = await failure_of(client.call_tool("record", {"key": KEY}, timeout=0.3))
+        assert isinstance(error, CallNotSentInTime)
+        await client.aclose()
+        assert await server.executions(KEY) == 0
+
+
+@eras
+@encodings
+@pytest.mark.parametrize("tool", ["record", TOOL])
+async def test_a_deadline_that_passes_at_the_server_is_unknown_and_never_replayed(
+    era: Any, encoding: Any, tool: str
+):
+    async with talking(era=era, encoding=encoding) as (server, client):
+        await client.list_tools()
+        await server.script(Rule(tool=tool, do=Behaviour(hang=True)))
+        error = await failure_of(client.call_tool(tool, {"key": KEY}, timeout=0.2))
+        assert isinstance(error, CallTimedOut)
+        assert (error.delivery, error.attempts) == (Delivery.UNKNOWN, 1)
+        assert await server.executions(KEY) == 1
+
+
+# -- plain truths -----------------------------------------------------------------------------
+
+
+async def test_a_name_that_does_not_exist_is_not_delivered():
+    client = client_for("http://nowhere.invalid:9/mcp", {"max_replays": 0})
+    error = await failure_of(client.call_tool("record"))
+    await client.aclose()
+    assert isinstance(error, ServerUnavailable)
+    assert error.delivery is Delivery.NOT_SENT
+
+
+@eras
+@encodings
+async def test_a_tool_that_fails_has_answered(era: Any, encoding: Any):
+    async with talking(era=era, encoding=encoding) as (server, client):
+        result = await client.call_tool("fail", {"message": "sorry", "key": KEY})
+        assert (result.is_error, result.attempts) == (True, 1)
+        assert await server.executions(KEY) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "delivery"),
+    [
+        (Behaviour(status=400, body="bad"), CallNotDelivered, Delivery.REFUSED),
+        (Behaviour(error={"code": 7, "message": "no"}), CallRejected, Delivery.ANSWERED),
+        (Behaviour(status=500), CallOutcomeUnknown, Delivery.UNKNOWN),
+    ],
+    ids=["refused", "rejected", "unknown"],
+)
+@pytest.mark.parametrize("method", ["tools/list", "resources/list"])
+async def test_other_requests_tell_the_truth_as_well(
+    answer: Behaviour, kind: type[MainstayError], delivery: Delivery, method: str
+):
+    async with talking({"max_replays": 0}) as (server, client):
+        await client.connect()
+        await server.script(Rule(method=method, do=answer))
+        error = await failure_of(client.request(method))
+        assert isinstance(error, kind)
+        assert error.delivery is delivery
