@@ -33,9 +33,11 @@ async def serving(
     era: Era, encoding: Encoding = "json", *, spec: Mapping[str, Any] | None = None, **server: Any
 ) -> AsyncIterator[tuple[ScriptedServer, Client]]:
     """A server of one era and an unopened client to it, closed at the end."""
-    async with ScriptedServer.local(era=era, encoding=encoding, **server) as served:
-        async with closing(client_of(served.url, era, **(spec or {}))) as client:
-            yield served, client
+    async with (
+        ScriptedServer.local(era=era, encoding=encoding, **server) as served,
+        closing(client_of(served.url, era, **(spec or {}))) as client,
+    ):
+        yield served, client
 
 
 @contextlib.asynccontextmanager
@@ -123,8 +125,7 @@ class Cancellable:
                 self.cancel = lambda: timeout.reschedule(loop.time())
                 await self._call()
         except TimeoutError as error:
-            assert type(error) is TimeoutError
-            return "cancelled"
+            return "cancelled" if type(error) is TimeoutError else repr(error)
         return "answered"
 
     async def _within_scope(self) -> str:

@@ -4,7 +4,7 @@ Nothing here asserts anything, and nothing here knows the engine from within.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Unpack
 
@@ -53,13 +53,13 @@ def methods(seen: Iterable[Recorded]) -> list[str]:
     return [record.rpc_method or record.http_method for record in seen]
 
 
-async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+async def together(*work: Awaitable[Any]) -> list[Any]:
     """All at once, within bounds; what one raises is its result."""
     async with asyncio.timeout(PATIENCE):
         return await asyncio.gather(*work, return_exceptions=True)
 
 
-async def failure_of(work: Coroutine[Any, Any, Any]) -> MainstayError:
+async def failure_of(work: Awaitable[Any]) -> MainstayError:
     """The error that the work must end with."""
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(MainstayError) as caught:

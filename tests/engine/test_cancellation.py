@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 import anyio
 import pytest
 
-from mainstay import CallOutcomeUnknown, Client, Event, MainstayError, Progress, Replaying
+from mainstay import Client, Event, Progress, Replaying
 from mainstay.testing import Behaviour, Cancelled, Rule, ScriptedServer
 from tests.engine.helpers_tasks import (
     BOUND,
@@ -24,7 +24,6 @@ from tests.engine.helpers_tasks import (
     closing,
     every_encoding,
     every_era,
-    outcome,
     serving,
     through_proxy,
     until,
@@ -289,60 +288,3 @@ async def test_leaving_a_silent_stream_at_once_cancels_the_call(era: Era):
         async with client.stream("slow", {"seconds": LONG}):
             await server.requests(tool="slow", at_least=1)
         await assert_told(server, era, "slow")
-
-
-# -- cancellations that nobody asked for --------------------------------------------------------
-
-
-class SelfCancelling:
-    """An authorizer that raises a cancellation of its own, as a library with a bug does."""
-
-    def __init__(self, *, where: str) -> None:
-        self.where, self.calls, self.armed = where, 0, where != "call"
-
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
-        self.calls += 1
-        if self.armed and self.where in ("handshake", "call"):
-            raise asyncio.CancelledError("by itself")
-        return {}
-
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
-        if self.where == "challenge":
-            raise asyncio.CancelledError("by itself")
-        return False
-
-
-@pytest.mark.parametrize("where", ["handshake", "call", "challenge"])
-@every_era
-async def test_a_cancellation_that_an_authorizer_made_by_itself_is_a_failure(era: Era, where: str):
-    auth = SelfCancelling(where=where)
-    async with ScriptedServer.local(era=era) as server:
-        spec = {"name": "kit", "url": server.url, "max_replays": 0}
-        async with closing(Client(spec, mode=era, auth=auth)) as client:
-            if where == "call":
-                await client.connect()
-            if where == "challenge":
-                await server.script(Rule(tool="record", do=Behaviour(status=401)))
-            auth.armed = True
-            caller = asyncio.create_task(client.call_tool("record"))
-            await asyncio.wait((caller,), timeout=BOUND)
-            assert caller.done()
-            assert not caller.cancelled()
-            assert isinstance(caller.exception(), MainstayError)
-            assert await server.executions("record") == 0
-            auth.armed, auth.where = False, ""
-            assert (await client.call_tool("echo", {"text": "next"})).text == "next"
-
-
-@every_era
-async def test_a_cancellation_that_a_progress_callback_made_by_itself_is_a_failure(era: Era):
-    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        raise asyncio.CancelledError("by itself")
-
-    async with serving(era, "sse") as (server, client):
-        call = client.call_tool("steps", {"count": 3, "gap": 0.01}, on_progress=on_progress)
-        error = await outcome(asyncio.create_task(call))
-        assert type(error) is CallOutcomeUnknown
-        assert await server.executions("steps") == 1

@@ -52,9 +52,7 @@ async def assert_stays_closed(server: ScriptedServer, client: Client) -> None:
 
 @every_encoding
 @every_era
-async def test_closing_frees_all_and_the_next_use_starts_from_scratch(
-    era: Era, encoding: Encoding
-):
+async def test_closing_frees_all_and_the_next_use_starts_from_scratch(era: Era, encoding: Encoding):
     async with serving(era, encoding) as (server, client):
         for round_ in (1, 2, 3):
             assert (await client.call_tool("echo", {"text": "x"})).text == "x"

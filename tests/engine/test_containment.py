@@ -92,7 +92,7 @@ async def test_when_every_socket_breaks_each_call_fails_by_itself_and_the_client
 
 @every_era
 async def test_a_caller_in_a_task_group_may_catch_the_fault_and_go_on(era: Era):
-    async with through_proxy(era) as (server, proxy, client):
+    async with through_proxy(era) as (_, proxy, client):
         await client.connect()
         proxy.break_one(b'"the victim"')
         texts: list[str] = []

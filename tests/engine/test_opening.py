@@ -1,9 +1,9 @@
 """Building, opening, staying open, and telling the truth about it."""
 
 import asyncio
+import operator
 from contextlib import aclosing
-from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
@@ -47,13 +47,18 @@ async def test_a_client_that_is_only_built_never_connects():
 
 @pytest.mark.requirement("S1")
 async def test_the_configuration_is_frozen_once_the_client_is_built():
-    given: dict[str, Any] = {"name": "kit", "url": "http://127.0.0.1:9/mcp", "headers": {"x-a": "1"}}
+    given: dict[str, Any] = {
+        "name": "kit",
+        "url": "http://127.0.0.1:9/mcp",
+        "headers": {"x-a": "1"},
+    }
     client = Client(given)
     given["headers"]["x-a"] = "2"
     given["url"] = "http://127.0.0.1:10/mcp"
     assert client.spec.url == "http://127.0.0.1:9/mcp"
     assert client.spec.headers == {"x-a": "1"}
-    assert isinstance(client.spec.headers, MappingProxyType)
+    with pytest.raises(TypeError):
+        operator.setitem(cast("dict[str, str]", client.spec.headers), "x-a", "3")
     for model, key in ((client.spec, "url"), (client.spec.timeouts, "call")):
         with pytest.raises(ValidationError):
             setattr(model, key, "http://127.0.0.1:11/mcp")
@@ -273,7 +278,7 @@ async def test_an_answer_that_is_no_handshake_opens_nothing():
 @pytest.mark.requirement("S8")
 @eras
 async def test_a_closed_client_has_no_session_until_it_is_used_again(era: Any):
-    async with talking(era=era) as (server, client):
+    async with talking(era=era) as (_, client):
         await quick(client)
         first = client.session_id
         await client.aclose()

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ ERRORS = [
 @pytest.mark.parametrize("kind", ERRORS)
 def test_every_error_can_be_asked_whether_the_call_ran(kind: type[MainstayError]):
     given = {"server": "kit", "delivery": Delivery.REFUSED, "result": {}, "tool": "record"}
-    wanted = inspect.signature(kind).parameters
+    wanted = inspect.signature(kind.__init__).parameters
     error = kind("trouble", **{name: value for name, value in given.items() if name in wanted})
     assert isinstance(error.delivery, Delivery)
 
@@ -88,19 +89,19 @@ async def test_a_later_refusal_never_hides_an_earlier_doubt(
 
 @eras
 async def test_a_server_that_is_gone_at_the_replay_does_not_hide_an_earlier_doubt(era: Any):
-    async with ScriptedServer.local(era=era) as server:
-        async with (
-            FaultProxy.to("127.0.0.1", server.port) as proxy,
-            client_for(proxy.url(), {"max_replays": 1}) as client,
-        ):
-            await client.list_tools()
-            await server.script(Rule(tool=TOOL, do=LOST_ANSWER))
-            client.observe(lambda event: go_away(event, proxy), listen=False)
-            error = await failure_of(client.call_tool(TOOL, {"key": KEY}))
-            assert is_unknown(error)
-            assert error.failure is not None
-            assert error.failure.kind is FailureKind.UNREACHABLE
-            assert await server.executions(KEY) == 1
+    async with (
+        ScriptedServer.local(era=era) as server,
+        FaultProxy.to("127.0.0.1", server.port) as proxy,
+        client_for(proxy.url(), {"max_replays": 1}) as client,
+    ):
+        await client.list_tools()
+        await server.script(Rule(tool=TOOL, do=LOST_ANSWER))
+        client.observe(lambda event: go_away(event, proxy), listen=False)
+        error = await failure_of(client.call_tool(TOOL, {"key": KEY}))
+        assert is_unknown(error)
+        assert error.failure is not None
+        assert error.failure.kind is FailureKind.UNREACHABLE
+        assert await server.executions(KEY) == 1
 
 
 def go_away(event: Event, proxy: FaultProxy) -> None:
@@ -179,10 +180,19 @@ async def test_a_deadline_that_passes_before_the_replay_does_not_hide_an_earlier
 
 
 @pytest.mark.requirement("P3")
-@pytest.mark.parametrize("step", ["server/discover", "initialize", "notifications/initialized"])
-async def test_a_deadline_that_passes_while_connecting_is_not_delivered(step: str):
+@pytest.mark.parametrize(
+    ("step", "slowly"),
+    [
+        ("server/discover", Behaviour(delay=1.0, status=404)),
+        ("initialize", Behaviour(delay=1.0)),
+        ("notifications/initialized", Behaviour(delay=1.0)),
+    ],
+)
+async def test_a_deadline_that_passes_while_connecting_is_not_delivered(
+    step: str, slowly: Behaviour
+):
     async with talking(era="legacy") as (server, client):
-        await server.script(Rule(method=step, times=1, do=Behaviour(delay=1.0)))
+        await server.script(Rule(method=step, times=1, do=slowly))
         async with asyncio.timeout(0.9):
             error = await failure_of(client.call_tool("record", {"key": KEY}, timeout=0.2))
         assert isinstance(error, CallNotSentInTime)
@@ -235,12 +245,16 @@ async def test_a_deadline_that_passes_at_the_server_is_unknown_and_never_replaye
 # -- plain truths -----------------------------------------------------------------------------
 
 
-async def test_a_name_that_does_not_exist_is_not_delivered():
-    client = client_for("http://nowhere.invalid:9/mcp", {"max_replays": 0})
-    error = await failure_of(client.call_tool("record"))
-    await client.aclose()
-    assert isinstance(error, ServerUnavailable)
-    assert error.delivery is Delivery.NOT_SENT
+async def test_a_server_that_is_not_there_is_unavailable_and_nothing_was_delivered():
+    async with ScriptedServer.local() as server, FaultProxy.to("127.0.0.1", server.port) as proxy:
+        proxy.refuse()
+        async with aclosing(client_for(proxy.url(), {"max_replays": 1})) as client:
+            error = await failure_of(client.call_tool("record", {"key": KEY}))
+            assert isinstance(error, ServerUnavailable)
+            assert error.delivery is Delivery.NOT_SENT
+            await proxy.heal()
+            await client.call_tool("record", {"key": KEY})
+        assert await server.executions(KEY) == 1
 
 
 @eras

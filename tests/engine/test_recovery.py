@@ -16,8 +16,15 @@ from mainstay import (
     SessionRow,
 )
 from mainstay.testing import ALL_LOSSES, Behaviour, Rule, ScriptedServer, SessionLoss
-from tests.engine.support import PATIENCE, client_for, encodings, failure_of, methods
-from tests.engine.support import talking, together
+from tests.engine.support import (
+    PATIENCE,
+    client_for,
+    encodings,
+    failure_of,
+    methods,
+    talking,
+    together,
+)
 
 REPLACEMENT = ["initialize", "notifications/initialized"]
 GONE_FISHING = SessionLoss(status=410, body="gone fishing", content_type="text/plain")

@@ -7,7 +7,7 @@ import pytest
 
 from mainstay import CallOutcomeUnknown, CallTimedOut, Client, Delivery
 from mainstay.testing import Behaviour, Recorded, Rule, ScriptedServer
-from tests.engine.support import PATIENCE, failure_of, methods, talking
+from tests.engine.support import failure_of, methods, talking
 
 pytestmark = pytest.mark.requirement("P8")
 
@@ -154,9 +154,7 @@ async def test_without_a_legacy_event_id_there_is_nothing_to_resume(era: Any, ho
 @pytest.mark.requirement("P3")
 async def test_the_deadline_covers_resuming_whatever_the_server_asks_for():
     async with talking(era="legacy") as (server, client):
-        later = Behaviour(
-            encoding="sse", prime=True, retry_ms=60_000, cut_stream_after_events=0
-        )
+        later = Behaviour(encoding="sse", prime=True, retry_ms=60_000, cut_stream_after_events=0)
         await client.connect()
         await server.script(Rule(tool="record", do=later))
         async with asyncio.timeout(2.0):
@@ -173,7 +171,7 @@ async def test_a_session_lost_while_resuming_leaves_the_outcome_unknown_and_the_
         broken = asyncio.create_task(record(client))
         await server.requests("tools/call", at_least=1)
         await server.forget_sessions()
-        assert isinstance(await failure_of(awaited(broken)), CallOutcomeUnknown)
+        assert isinstance(await failure_of(broken), CallOutcomeUnknown)
         assert await server.executions(KEY) == 1
         assert (await client.call_tool("record", {"key": "next"})).attempts <= 2
         assert len(await server.requests("initialize")) == 2
@@ -189,7 +187,7 @@ async def test_resuming_on_a_session_that_was_replaced_does_not_replace_it_again
         await client.call_tool("echo", {"text": "on the next session"})
         new = client.session_id
         assert not broken.done()
-        assert isinstance(await failure_of(awaited(broken)), CallOutcomeUnknown)
+        assert isinstance(await failure_of(broken), CallOutcomeUnknown)
         assert client.session_id == new
         await client.call_tool("echo", {"text": "still there"})
         assert methods(await server.requests()).count("initialize") == 2
@@ -199,8 +197,3 @@ def pausing(seconds: float) -> Behaviour:
     """A stream that breaks, from a server that wants to be asked again after so long."""
     retry = int(seconds * 1000)
     return Behaviour(encoding="sse", prime=True, retry_ms=retry, cut_stream_after_events=0)
-
-
-async def awaited(task: "asyncio.Task[Any]") -> Any:
-    async with asyncio.timeout(PATIENCE):
-        return await task

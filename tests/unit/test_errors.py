@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -105,9 +106,13 @@ def test_worst_is_one_of_the_two():
 # --- failures --------------------------------------------------------------------------------
 
 
-def failure(**changes: object) -> Failure:
-    given = {"kind": FailureKind.UNAUTHORIZED, "delivery": Delivery.REFUSED, "message": "no"}
-    return Failure(**{**given, **changes})  # pyright: ignore[reportArgumentType]
+def failure(**changes: Any) -> Failure:
+    given: dict[str, Any] = {
+        "kind": FailureKind.UNAUTHORIZED,
+        "delivery": Delivery.REFUSED,
+        "message": "no",
+    }
+    return Failure(**{**given, **changes})
 
 
 def test_a_failure_is_frozen_and_compares_by_value():
@@ -225,5 +230,7 @@ def test_a_configuration_error_names_every_place_it_knows():
     error = ConfigError("too short", remedy="Lengthen it", server="s", key="k", file="mcp.json")
     assert (error.problem, error.remedy) == ("too short", "Lengthen it")
     assert (error.server, error.key, error.file) == ("s", "k", "mcp.json")
-    assert all(part in str(error) for part in ("too short", "Lengthen it", "'s'", "'k'", "mcp.json"))
+    assert all(
+        part in str(error) for part in ("too short", "Lengthen it", "'s'", "'k'", "mcp.json")
+    )
     assert str(ConfigError("too short")) == "too short"

@@ -85,7 +85,10 @@ def test_only_completed_and_failed_are_final():
 
 
 def test_events_are_stamped_when_they_are_made():
-    first, second = Started(**{**CALL, "at": 1.0}), Disconnected(server="s", generation=1, reason="")
+    first, second = (
+        Started(**{**CALL, "at": 1.0}),
+        Disconnected(server="s", generation=1, reason=""),
+    )
     assert second.at > first.at
 
 

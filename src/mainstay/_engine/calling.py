@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mainstay._engine.call import Emit
-from mainstay._rules.headers import HeaderRefused
 from mainstay._rules.recovery import Policy
 from mainstay.config import ServerSpec
 from mainstay.errors import Failure, InvalidArguments, InvalidResult
@@ -47,7 +46,9 @@ class Caller(Protocol):
     @property
     def log_level(self) -> str | None: ...
     def emit(self, event: Event) -> None: ...
-    def checked_headers(self, headers: Mapping[str, str] | None) -> dict[str, str] | None: ...
+    def checked_headers(
+        self, headers: Mapping[str, str] | None, what: str
+    ) -> dict[str, str] | None: ...
     def pursuit(self, outgoing: Outgoing) -> Pursuit: ...
     async def list_tools(self, *, refresh: bool = False) -> list[types.Tool]: ...
 
@@ -101,7 +102,7 @@ class Calling:
     # -- before sending -------------------------------------------------------------------------
 
     def _checked_arguments(self, known: KnownTool | None) -> dict[str, Any]:
-        if self._timeout <= 0:
+        if not self._timeout > 0:
             raise self._invalid("its timeout is not a positive number of seconds")
         arguments = dict(self._arguments)
         if known is None:
@@ -129,7 +130,7 @@ class Calling:
             tool=self._name,
             params=self._params(arguments),
             timeout=self._timeout,
-            headers=self._checked_headers(),
+            headers=self._client.checked_headers(self._headers, self._name),
             policy=Policy(spec.replay_tools.get(self._name, spec.replay)),
             repeatable=known is not None and known.repeatable,
             deliver=self._deliver,
@@ -147,12 +148,6 @@ class Calling:
         if meta:
             params["_meta"] = meta
         return params
-
-    def _checked_headers(self) -> dict[str, str] | None:
-        try:
-            return self._client.checked_headers(self._headers)
-        except HeaderRefused as refused:
-            raise self._invalid(str(refused)) from None
 
     def _param_headers(self, arguments: dict[str, Any]) -> Callable[[], Mapping[str, str]]:
         def computed() -> Mapping[str, str]:

@@ -21,7 +21,7 @@ from mainstay._version import __version__
 from mainstay.auth import Authorizer, StaticKey
 from mainstay.config import ServerSpec
 from mainstay.config.spec import warn
-from mainstay.errors import ConfigError
+from mainstay.errors import ConfigError, InvalidArguments
 from mainstay.events import Disconnected, Event, Notice, Observer
 from mainstay.results import CallResult
 
@@ -234,8 +234,17 @@ class Client(Requests):
                 self._keeper.listen()
         return self._keeper
 
-    def checked_headers(self, headers: Mapping[str, str] | None) -> dict[str, str] | None:
-        return header_rules.check(headers, origin="the call") if headers else None
+    def checked_headers(
+        self, headers: Mapping[str, str] | None, what: str
+    ) -> dict[str, str] | None:
+        if not headers:
+            return None
+        try:
+            checked = header_rules.check(headers, origin="the call")
+        except header_rules.HeaderRefused as refused:
+            text = f"{self.name}: {what} was not sent: {refused}"
+            raise InvalidArguments(text, server=self.name, tool=what) from None
+        return header_rules.split_ignored(checked)[0]
 
     def pursuit(self, outgoing: Outgoing) -> Pursuit:
         from mainstay._engine.pursuit import Pursuit
@@ -253,6 +262,9 @@ class Client(Requests):
         from mainstay._engine.outgoing import Outgoing
 
         within = self.spec.timeouts.call if timeout is None else timeout
+        if not within > 0:
+            text = f"{self.name}: {method} was not sent: its timeout is no positive number"
+            raise InvalidArguments(text, server=self.name, tool=method)
         outgoing = Outgoing(method=method, params=params, timeout=within, **known)
         return await self.pursuit(outgoing).run()
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from mcp.client.session import ClientSession, MessageHandlerFnT
 from mcp.shared.exceptions import MCPError
-from mcp_types import Implementation, Request
-from pydantic import RootModel, ValidationError
+from mcp_types import CallToolResult, Implementation, Request
+from pydantic import ConfigDict, RootModel, ValidationError
 
 from mainstay._engine.negotiate import Agreement, negotiate
 from mainstay._rules.era import Era, probe_bound
@@ -36,6 +36,9 @@ class RawResult(RootModel[dict[str, Any]]):
 
 class AnyRequest(Request[dict[str, Any] | None, str]):
     """A request whose parameters are already in wire shape."""
+
+    # NaN has no place in JSON: left as it is, the wire refuses it; pydantic would write null.
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
 
 class Connection:
@@ -94,8 +97,10 @@ class Connection:
         token = current_attempt.set(attempt)
         try:
             request = AnyRequest.model_construct(method=method, params=params)
-            checked = await self._session.send_request(request, RawResult)
-            return attempt.answer or checked.root
+            checked = (await self._session.send_request(request, RawResult)).root
+            if method == "tools/call" and self.era is Era.MODERN:
+                _check_modern_result(checked)
+            return attempt.answer or checked
         except ValidationError as error:
             if attempt.answer is None:
                 raise
@@ -188,6 +193,12 @@ class Connection:
         # Whatever ends it here, the next call will find out.
         with contextlib.suppress(MCPError):
             await self.wire.listen()
+
+
+def _check_modern_result(result: dict[str, Any]) -> None:
+    """The SDK (2.3.0) takes anything with a result type for a request for input."""
+    if result.get("resultType") == "complete":
+        CallToolResult.model_validate(result, by_name=False)
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -157,7 +157,7 @@ class Keeper:
             headers=self._headers,
             max_result_bytes=self.spec.max_result_bytes,
             credentials=self._credentials if self.auth else None,
-            on_lost=self._lost_while_listening,
+            on_lost=lambda: self._lost_while_listening(connection),
         )
         connection = Connection(
             wire,
@@ -216,11 +216,12 @@ class Keeper:
             self._era = None
             self.retire(connection, lost=False, reason=reason)
 
-    def _lost_while_listening(self) -> None:
-        """The GET stream found the session gone: those who only listen need the next one, too."""
-        if self.connection is not None:
-            self.retire(self.connection, lost=True, reason="the GET stream found no session")
-        if self._opening is None and self._closing is None:
+    def _lost_while_listening(self, connection: Connection) -> None:
+        """A GET found the session gone: those who only listen need the next one, too."""
+        if self.connection is not connection:
+            return
+        self.retire(connection, lost=True, reason="a GET found no session")
+        if self.wants_notices and self._opening is None and self._closing is None:
             loop = asyncio.get_running_loop()
             self._opening = loop.create_task(self._open_next(), context=Context())
 

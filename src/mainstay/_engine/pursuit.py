@@ -43,6 +43,7 @@ from mainstay.errors import (
     InvalidResult,
     MainstayError,
 )
+from mainstay.results import CallResult
 
 _BACKOFF = Backoff()
 _TRANSPORT_FAULTS = (FailureKind.UNREACHABLE, FailureKind.BROKEN)
@@ -198,8 +199,11 @@ class Pursuit:
             server=server,
             tool=tool,
             attempts=self.attempts,
-            result=error.raw,
+            result=error.raw if tool is None else self._result(tool, error.raw),
         )
+
+    def _result(self, tool: str, raw: dict[str, Any]) -> CallResult:
+        return CallResult(raw, self._keeper.spec.name, tool, self.attempts, self.duration)
 
     def _foreign_cancellation(self, attempt: Attempt) -> Failure:
         """A cancellation that nobody asked of this task is a fault like any other."""

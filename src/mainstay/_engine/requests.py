@@ -5,17 +5,24 @@ Reads and lists: they change nothing, so they may be sent again freely. Results 
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
 
 from mainstay._rules.recovery import Policy
 from mainstay.config import ServerSpec
-from mainstay.errors import RemoteProtocolError
+from mainstay.errors import InvalidResult, RemoteProtocolError
 
 if TYPE_CHECKING:
     import mcp_types as types
+
+logger = logging.getLogger("mainstay.client")
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _MOST_PAGES = 1000
 """A server with more pages than this is not listing, it is counting."""
@@ -39,7 +46,9 @@ class Requests(ABC):
     async def connect(self) -> None: ...
 
     @abstractmethod
-    def checked_headers(self, headers: Mapping[str, str] | None) -> dict[str, str] | None: ...
+    def checked_headers(
+        self, headers: Mapping[str, str] | None, what: str
+    ) -> dict[str, str] | None: ...
 
     @abstractmethod
     async def pursue(
@@ -67,7 +76,7 @@ class Requests(ABC):
             method=method,
             params=dict(params) if params is not None else None,
             timeout=timeout,
-            headers=self.checked_headers(headers),
+            headers=self.checked_headers(headers, method),
             policy=policy,
             repeatable=repeatable,
         )
@@ -75,20 +84,18 @@ class Requests(ABC):
     async def list_prompts(self) -> list[types.Prompt]:
         from mcp_types import Prompt
 
-        raw = await self.all_pages("prompts/list", "prompts")
-        return [Prompt.model_validate(item, by_name=False) for item in raw]
+        return self._each(Prompt, await self.all_pages("prompts/list", "prompts"))
 
     async def list_resources(self) -> list[types.Resource]:
         from mcp_types import Resource
 
-        raw = await self.all_pages("resources/list", "resources")
-        return [Resource.model_validate(item, by_name=False) for item in raw]
+        return self._each(Resource, await self.all_pages("resources/list", "resources"))
 
     async def list_resource_templates(self) -> list[types.ResourceTemplate]:
         from mcp_types import ResourceTemplate
 
         raw = await self.all_pages("resources/templates/list", "resourceTemplates")
-        return [ResourceTemplate.model_validate(item, by_name=False) for item in raw]
+        return self._each(ResourceTemplate, raw)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
@@ -97,13 +104,13 @@ class Requests(ABC):
 
         params = {"name": name, "arguments": dict(arguments or {})}
         raw = await self.pursue(method="prompts/get", params=params)
-        return GetPromptResult.model_validate(raw, by_name=False)
+        return self._typed(GetPromptResult, raw)
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
         from mcp_types import ReadResourceResult
 
         raw = await self.pursue(method="resources/read", params={"uri": uri})
-        return ReadResourceResult.model_validate(raw, by_name=False)
+        return self._typed(ReadResourceResult, raw)
 
     async def complete(
         self,
@@ -123,7 +130,7 @@ class Requests(ABC):
         if context is not None:
             params["context"] = {"arguments": dict(context)}
         raw = await self.pursue(method="completion/complete", params=params)
-        return CompleteResult.model_validate(raw, by_name=False).completion
+        return self._typed(CompleteResult, raw).completion
 
     async def ping(self) -> float:
         """Ask for a sign of life on the connection there is; returns the seconds it took."""
@@ -138,6 +145,24 @@ class Requests(ABC):
         self.log_level = level
         if self.is_initialized and self.era == "legacy":
             await self.pursue(method="logging/setLevel", params={"level": level})
+
+    def _typed(self, model: type[Model], raw: Mapping[str, Any]) -> Model:
+        try:
+            return model.model_validate(raw, by_name=False)
+        except ValidationError as error:
+            place = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
+        text = f"{self.spec.name}: the answer is not a {model.__name__} (at {place})"
+        raise InvalidResult(text, server=self.spec.name, result=raw)
+
+    def _each(self, model: type[Model], items: list[Any]) -> list[Model]:
+        """The well-formed of them; the others are left out, and said so."""
+        kept: list[Model] = []
+        for item in items:
+            try:
+                kept.append(self._typed(model, item))
+            except InvalidResult as error:
+                logger.warning("%s: left out", error)
+        return kept
 
     async def all_pages(self, method: str, key: str) -> list[Any]:
         """Everything from all pages, within one deadline."""

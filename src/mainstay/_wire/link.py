@@ -14,12 +14,15 @@ aiohttp (3.14), as it is used here:
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 import urllib.request
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from time import time
+from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -130,7 +133,8 @@ class Link:
 
     def __init__(self, spec: ServerSpec) -> None:
         self._url = URL(spec.url)
-        self._http = _client(spec, self._url)
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._http = _client(spec, self._url, self._socket)
         self._unread: set[Reply] = set()
 
     async def send(
@@ -187,14 +191,32 @@ class Link:
         await self._http.close()
 
     def forget(self) -> None:
-        """Let go without closing, when the loop that could close is gone."""
+        """Let go when the loop that could close is gone, or belongs to the parent process.
+
+        Only our own copies of the sockets are closed: no loop is asked, no epoll is touched.
+        """
+        for each in tuple(self._sockets):
+            each.close()
+        connector = self._http.connector
         self._http.detach()
+        if connector is not None:
+            connector._closed = True  # pyright: ignore[reportPrivateUsage]
+
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol = address[:3]
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        self._sockets.add(made)
+        return made
 
 
-def _client(spec: ServerSpec, url: URL) -> aiohttp.ClientSession:
+def _client(
+    spec: ServerSpec, url: URL, make_socket: Callable[[Any], socket.socket]
+) -> aiohttp.ClientSession:
     trust: ssl.SSLContext | bool = context_for(spec.tls) if url.scheme == "https" else True
     http = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=trust, keepalive_timeout=spec.keep_alive),
+        connector=aiohttp.TCPConnector(
+            limit=0, ssl=trust, keepalive_timeout=spec.keep_alive, socket_factory=make_socket
+        ),
         timeout=aiohttp.ClientTimeout(
             total=None, sock_connect=spec.timeouts.connect, sock_read=spec.timeouts.silence
         ),

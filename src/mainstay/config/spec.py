@@ -140,9 +140,10 @@ class ServerSpec(_Frozen):
         """A spec from a URL, a mapping or another spec; anything wrong is a `ConfigError`."""
         if isinstance(value, ServerSpec):
             return value
-        name = name if name is None else str(name)
         try:
             given = _as_mapping(value)
+            own = given.get("name")
+            name = own if isinstance(own, str) else name
             given = expand(given, os.environ if env is None else env)
             given.setdefault("name", name or _name_from(given.get("url")))
             return cls(**given)

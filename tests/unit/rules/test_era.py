@@ -45,13 +45,13 @@ def judged(kind: FailureKind, delivery: Delivery, data: object = None) -> Verdic
 SPACE = list(itertools.product(FailureKind, Delivery, [data for data, _ in NAMED]))
 
 
-@pytest.mark.parametrize("kind", sorted(OUTAGES, key=lambda kind: kind.value))
+@pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind in OUTAGES])
 def test_an_outage_is_never_a_verdict(kind: FailureKind):
     judgements = {judged(k, delivery, data) for k, delivery, data in SPACE if k is kind}
     assert judgements == {Verdict.OUTAGE}
 
 
-@pytest.mark.parametrize("kind", sorted(set(FailureKind) - OUTAGES, key=lambda kind: kind.value))
+@pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind not in OUTAGES])
 def test_any_other_answer_is_a_verdict(kind: FailureKind):
     judgements = {judged(k, delivery, data) for k, delivery, data in SPACE if k is kind}
     if kind is FailureKind.VERSION_MISMATCH:

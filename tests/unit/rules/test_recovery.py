@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -153,9 +154,13 @@ def test_exactly_the_replays_of_an_outage_draw_on_the_budget_of_the_server(cases
         assert case.decision.costs_budget is expected, case
 
 
-def plain(**changes: object) -> Standing:
-    given = {"channel": Channel.REQUESTS, "policy": Policy.SAFE, "repeatable": False}
-    return Standing(**{**given, "replays_left": 3, **changes})  # pyright: ignore
+def plain(**changes: Any) -> Standing:
+    given: dict[str, Any] = {
+        "channel": Channel.REQUESTS,
+        "policy": Policy.SAFE,
+        "repeatable": False,
+    }
+    return Standing(**{**given, "replays_left": 3, **changes})
 
 
 MUST_REPLAY = [

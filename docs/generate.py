@@ -1,0 +1,340 @@
+"""Writes the pages that are drawn from the code, or checks that they are not stale.
+
+    python docs/generate.py            write them
+    python docs/generate.py --check    exit 1 if one of them differs from what would be written
+
+The recovery page asks `classify` and `decide` themselves what they do with each example below, and
+`error_for` what is raised; the lifecycle page is drawn from the tables of legal moves. So the
+pages cannot say anything else than the code does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+
+from mainstay._engine.telling import error_for
+from mainstay._rules.budget import Backoff
+from mainstay._rules.classify import SESSION_ROWS, Evidence, RpcError, Trouble, classify
+from mainstay._rules.lifecycle import CLIENT_LEGAL, LEGAL, diagram
+from mainstay._rules.recovery import Channel, Policy, Standing, Step, decide
+from mainstay.config import ServerSpec
+from mainstay.errors import Delivery, Failure, FailureKind
+
+DOCS = Path(__file__).resolve().parent
+HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then run it again. -->"
+PAUSE = 1.0
+"""Stands for the backoff; Retry-After is another number, so that the two can be told apart."""
+ASKED = "5"
+WIDTH = 120
+
+
+def status(
+    number: int, *, session: bool = True, error: RpcError | None = None, **headers: str
+) -> Evidence:
+    """The evidence that an HTTP status is, to a request of a legacy session."""
+    kept = {name.replace("_", "-"): value for name, value in headers.items()}
+    trouble = Trouble.ERROR if number < 300 else Trouble.STATUS
+    return Evidence(
+        trouble,
+        sent=True,
+        detail="",
+        status=number,
+        headers=kept,
+        error=error,
+        carried_session=session,
+    )
+
+
+def error(code: int, *, answers: bool = True) -> RpcError:
+    return RpcError(code, "", answers_request=answers)
+
+
+EXAMPLES: list[tuple[str, Evidence]] = [
+    (
+        "name lookup, connection, TLS or proxy failed; no byte was written",
+        Evidence(Trouble.CONNECT, sent=False, detail=""),
+    ),
+    ("404 to a request that carried a session id", status(404)),
+    ("another way to say that the session is gone (below)", status(400, error=error(32600))),
+    ("401 or 403", status(401)),
+    ("429", status(429)),
+    ("429 or 503 with Retry-After", status(503, retry_after=ASKED)),
+    ("another 4xx without a JSON-RPC error", status(422)),
+    (
+        "a redirect that is not followed, a wrong content type, half a JSON, too many bytes",
+        Evidence(Trouble.UNREADABLE, sent=True, detail="", status=200),
+    ),
+    (
+        "reset, cut or silent connection, a stream that ends without the answer",
+        Evidence(Trouble.BROKEN, sent=True, detail=""),
+    ),
+    ("500, 502, 504, or 503 without Retry-After", status(502)),
+    (
+        "a 5xx whose JSON-RPC error names no request",
+        status(500, error=error(-32603, answers=False)),
+    ),
+    ("a JSON-RPC error, whatever the HTTP status", status(200, error=error(-32602))),
+    ("404 with -32601 for this very request", status(404, error=error(-32601))),
+    ("-32020: a header does not match its argument", status(400, error=error(-32020))),
+    ("-32022: not this protocol version", status(400, error=error(-32022))),
+]
+
+
+@dataclass(frozen=True)
+class Told:
+    """One request of one attempt, for the words of its error."""
+
+    method: str = "tools/call"
+    tool: str | None = "tool"
+    timeout: float = 1.0
+    attempts: int = 1
+    worst: Delivery = Delivery.NOT_SENT
+    last: Failure | None = None
+
+
+# --- words -----------------------------------------------------------------------------------
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def paragraphs(text: str) -> str:
+    """Text wrapped as the other pages are."""
+    return "\n\n".join(fill(part.replace("\n", " "), WIDTH) for part in text.strip().split("\n\n"))
+
+
+def page(title: str, *parts: str) -> str:
+    return "\n\n".join([f"# {title}", HEADING, *parts]) + "\n"
+
+
+def standing(
+    policy: Policy = Policy.SAFE,
+    *,
+    marked: bool = False,
+    channel: Channel = Channel.REQUESTS,
+    already: frozenset[Step] = frozenset(),
+) -> Standing:
+    return Standing(channel, policy, marked, replays_left=1, already=already)
+
+
+def again(failure: Failure, policy: Policy, *, marked: bool) -> str:
+    """Whether and when the call goes again."""
+    decision = decide(failure, standing(policy, marked=marked), backoff=PAUSE)
+    wait, step = decision.replay_after, decision.connection
+    if wait is None:
+        return "–"
+    tried = standing(policy, marked=marked, already=frozenset({step}))
+    if decide(failure, tried, backoff=PAUSE).replay_after is None:
+        return "again, once"
+    word = {0.0: "again", PAUSE: "after a pause", float(ASKED): "when asked to"}[wait]
+    return word + ("°" if decision.costs_budget else "")
+
+
+def under(failure: Failure, policy: Policy) -> str:
+    """One cell for a policy that does not look at marks."""
+    plain, marked = (again(failure, policy, marked=marked) for marked in (False, True))
+    return plain if plain == marked else f"{plain}; marked: {marked}"
+
+
+def connection(failure: Failure, channel: Channel) -> str:
+    return decide(failure, standing(channel=channel), backoff=PAUSE).connection.value
+
+
+def raised(failure: Failure, *, opening: bool = False) -> str:
+    return f"`{type(error_for(failure, 's', Told(), Told(), opening=opening)).__name__}`"
+
+
+# --- the pages -------------------------------------------------------------------------------
+
+
+def recovery() -> str:
+    failures = [(seen, classify(evidence)) for seen, evidence in EXAMPLES]
+    missing = set(FailureKind) - {failure.kind for _, failure in failures}
+    if missing:
+        raise SystemExit(f"docs/generate.py has no example of {missing}")
+    return page(
+        "What happens after a failure",
+        paragraphs(INTRODUCTION),
+        table(CALLS_HEAD, [calls_row(seen, failure) for seen, failure in failures]),
+        paragraphs(LEGEND),
+        "## What becomes of the connection, and what is raised",
+        paragraphs(CONNECTIONS),
+        table(CONNECTIONS_HEAD, [connections_row(seen, failure) for seen, failure in failures]),
+        "## Bounds",
+        bounds(),
+        "## Answers that mean “your session is gone”",
+        paragraphs(SESSIONS),
+        table(("who answers so", "HTTP status", "code", "text"), sessions_rows()),
+    )
+
+
+INTRODUCTION = """
+Two questions are asked after every failed attempt, and answered separately: is the *connection*
+finished, and may the *call* be sent again? [Outcomes](../explanation/outcomes.md) explains why.
+
+This table is about the call. “Plain” and “marked” are a tool without and with the server's mark
+*read-only* or *idempotent*, under the policy `safe`, which is the default. The policies `never`
+and `always` do not look at marks.
+"""
+
+CALLS_HEAD = ("what was seen", "failure", "did it run?", "plain", "marked", "`never`", "`always`")
+
+LEGEND = """
+“–” means that the call is not sent again and the error is raised. “Again, once”: after the remedy
+in the next table, which is tried once in a call; a second such answer is raised. “When asked to”:
+after the Retry-After of the server, if the deadline allows; a Retry-After also takes the place of
+any other pause. “°” draws on the budget of the server. Requests that only read (lists, prompts,
+resources, completions, ping) are sent as if under `always`.
+
+A broken answer stream of a legacy server that numbers its events is resumed first; it comes to
+this table only when that fails. A tool's own error (`isError`) is a result and no failure. A call
+that its caller cancels is never sent again.
+"""
+
+CONNECTIONS = """
+“Error” is what is raised when the call is not sent again, and no earlier attempt of it has an
+unknown outcome; if one has, it is `CallOutcomeUnknown`, with the other as its cause. “While
+connecting” is what is raised when the opening of the connection met this: then nothing of the call
+was sent. Pipes (stdio, and HTTP+SSE of 2024-11-05) are decided on already, but their transports
+are planned and not there yet.
+"""
+
+CONNECTIONS_HEAD = (
+    "what was seen",
+    "connection: HTTP",
+    "connection: pipes",
+    "error",
+    "while connecting",
+)
+
+SESSIONS = """
+Asked only of answers to requests that carried a session id; an answer with WWW-Authenticate is
+about credentials whatever else it says, and so is no such answer. An empty cell matches anything.
+The first row that matches is named in `Failure.row`. Rows of your own go first: `Client(url,
+session_rows=[SessionRow(…)])`.
+"""
+
+
+def calls_row(seen: str, failure: Failure) -> list[str]:
+    return [
+        seen,
+        failure.kind.value,
+        failure.delivery.value,
+        again(failure, Policy.SAFE, marked=False),
+        again(failure, Policy.SAFE, marked=True),
+        under(failure, Policy.NEVER),
+        under(failure, Policy.ALWAYS),
+    ]
+
+
+def connections_row(seen: str, failure: Failure) -> list[str]:
+    steps = [connection(failure, channel) for channel in (Channel.REQUESTS, Channel.PIPE)]
+    return [seen, *steps, raised(failure), raised(failure, opening=True)]
+
+
+def bounds() -> str:
+    default = {name: field.default for name, field in ServerSpec.model_fields.items()}
+    backoff = Backoff()
+    lines = [
+        f"- One call is sent again at most `max_replays` times ({default['max_replays']}), for"
+        " whatever reason, and never when the pause would end after its deadline.",
+        f"- All calls of a client together (°) may be sent again `replay_burst` times"
+        f" ({default['replay_burst']}) at once, and `replay_rate` times a second"
+        f" ({default['replay_rate']:g}) after that.",
+        f"- A pause is at most {backoff.first:g} s before the first replay, {backoff.factor:g} times"
+        f" as long before each further one, up to {backoff.cap:g} s, and at least half of that; where"
+        " between is left to chance.",
+        f"- After `breaker_threshold` transport faults in a row ({default['breaker_threshold']}):"
+        " the failures *unreachable* and *broken*, nothing else. Then calls fail at once with"
+        f" `ServerUnavailable`; one may probe after `breaker_cooldown`"
+        f" ({default['breaker_cooldown']:g} s), a time that doubles while probes fail.",
+    ]
+    return "\n".join(fill(line, WIDTH, subsequent_indent="  ") for line in lines)
+
+
+def sessions_rows() -> list[list[str]]:
+    return [
+        [
+            row.source,
+            "" if row.status is None else str(row.status),
+            "" if row.code is None else str(row.code),
+            "" if row.pattern is None else f"`{row.pattern}`",
+        ]
+        for row in SESSION_ROWS
+    ]
+
+
+def lifecycle() -> str:
+    return page(
+        "States and legal moves",
+        paragraphs(STATES),
+        "## A connection",
+        paragraphs(CONNECTION_STATES),
+        mermaid(diagram(LEGAL)),
+        "## A client",
+        paragraphs(CLIENT_STATES),
+        mermaid(diagram(CLIENT_LEGAL)),
+    )
+
+
+STATES = """
+The moves below are the only ones: the diagrams are drawn from the tables that the code checks
+itself against. A move that is not here would be a bug of ours, and raises `IllegalMove` instead of
+going on.
+"""
+
+CONNECTION_STATES = """
+One generation of an open channel: with a legacy server one session, with a modern one the
+agreement on a version. It is used once and never revived. *Ready* is the only state that takes
+calls. *Draining* takes no new ones, but lets those that run finish.
+"""
+
+CLIENT_STATES = """
+A client outlives its connections. *Idle* has nothing open, and the next call opens; a failed
+opening leads back there, so it spoils nothing. *Replacing* opens the next connection in place of a
+lost one. After closing, the client is idle again and can be used from scratch.
+"""
+
+
+def mermaid(drawing: str) -> str:
+    return f"```mermaid\n{drawing}```"
+
+
+# --- writing and checking --------------------------------------------------------------------
+
+PAGES = {"reference/recovery.md": recovery, "reference/lifecycle.md": lifecycle}
+
+
+def is_stale(name: str) -> bool:
+    path = DOCS / name
+    return not path.is_file() or path.read_text(encoding="utf-8") != PAGES[name]()
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    stale = [name for name in PAGES if is_stale(name)]
+    if arguments:
+        for name in stale:
+            print(
+                f"docs/{name} is stale: the code says something else. Run docs/generate.py",
+                file=sys.stderr,
+            )
+        return 1 if stale else 0
+    for name in stale:
+        path = DOCS / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PAGES[name](), encoding="utf-8", newline="\n")
+        print(f"docs/{name} written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

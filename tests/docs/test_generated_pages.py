@@ -1,0 +1,60 @@
+"""The pages that are drawn from the code are what the code draws."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ["reference/recovery.md", "reference/lifecycle.md"]
+
+
+def generate(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(folder / "generate.py"), *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=30,
+        env={**os.environ, "PYTHONUTF8": "1", "PYTHONWARNINGS": "error"},
+        check=False,
+    )
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    shutil.copy(DOCS / "generate.py", tmp_path)
+    for name in PAGES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(DOCS / name, tmp_path / name)
+    return tmp_path
+
+
+def test_no_committed_page_is_stale():
+    done = generate(DOCS, "--check")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_that_was_changed_by_hand_is_named(copied: Path, name: str):
+    (copied / name).write_text("something else\n", encoding="utf-8")
+    done = generate(copied, "--check")
+    assert done.returncode == 1
+    assert [page for page in PAGES if page in done.stderr] == [name]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_missing_page_is_stale_and_written_again(copied: Path, name: str):
+    (copied / name).unlink()
+    assert generate(copied, "--check").returncode == 1
+    assert generate(copied).returncode == 0
+    assert (copied / name).read_bytes() == (DOCS / name).read_bytes()
+    assert generate(copied, "--check").returncode == 0
+
+
+def test_an_unknown_argument_changes_nothing(copied: Path):
+    before = {name: (copied / name).stat().st_mtime_ns for name in PAGES}
+    assert generate(copied, "--chek").returncode == 2
+    assert {name: (copied / name).stat().st_mtime_ns for name in PAGES} == before

@@ -1,0 +1,156 @@
+"""The seam of credentials: asked before every request, challenged once, and fatal when it fails."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from mainstay import AuthNeeded, Client
+from mainstay.testing import Behaviour, Rule, ScriptedServer
+from tests.engine.helpers_tasks import BOUND, HANDSHAKE, Era, closing, every_era, outcome
+
+KEY = "sk-live-0123456789"
+
+
+class Rotating:
+    """Tokens that a refresh replaces."""
+
+    def __init__(self, *tokens: str, pause: float = 0.0) -> None:
+        self.tokens, self.pause = list(tokens), pause
+        self.refreshes: list[tuple[int, str | None]] = []
+
+    async def headers(
+        self, server: str, principal: str | None, method: str, url: str
+    ) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self.tokens[0]}"}
+
+    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+        self.refreshes.append((status, headers.get("www-authenticate")))
+        await asyncio.sleep(self.pause)
+        if len(self.tokens) == 1:
+            return False
+        self.tokens.pop(0)
+        return True
+
+
+@contextlib.asynccontextmanager
+async def authorized(
+    era: Era, auth: Any, **options: Any
+) -> AsyncIterator[tuple[ScriptedServer, Client]]:
+    async with ScriptedServer.local(era=era, **options) as server:
+        spec = {"name": "kit", "url": server.url, "mode": era}
+        async with closing(Client(spec, auth=auth)) as client:
+            yield server, client
+
+
+@every_era
+async def test_a_challenge_is_answered_once_and_the_call_sent_once_more(era: Era):
+    auth = Rotating("old", KEY)
+    async with authorized(era, auth, api_key=KEY) as (server, client):
+        result = await client.call_tool("headers")
+        assert result.data["authorization"] == f"Bearer {KEY}"
+        assert [status for status, _ in auth.refreshes] == [401]
+        assert (auth.refreshes[0][1] or "").startswith("Bearer")
+        assert len(await server.requests(HANDSHAKE[era])) == 2
+        assert len(await server.requests("tools/call")) == 1
+
+
+@every_era
+async def test_a_token_that_expires_between_calls_is_refreshed_on_the_same_session(era: Era):
+    auth = Rotating("old", "new")
+    async with authorized(era, auth) as (server, client):
+        await client.connect()
+        await server.script(Rule(tool="headers", do=Behaviour(status=401), times=1))
+        result = await client.call_tool("headers")
+        assert (result.data["authorization"], result.attempts) == ("Bearer new", 2)
+        assert len(await server.requests(HANDSHAKE[era])) == 1
+
+
+@pytest.mark.requirement("S15")
+@pytest.mark.parametrize("status", [401, 403])
+@every_era
+async def test_a_challenge_that_the_authorizer_cannot_answer_fails_the_call(era: Era, status: int):
+    auth = Rotating("only")
+    async with authorized(era, auth) as (server, client):
+        await client.connect()
+        challenge = {"www-authenticate": 'Bearer scope="more"'}
+        refuse = Behaviour(status=status, headers=challenge)
+        await server.script(Rule(tool="record", do=refuse))
+        error = await outcome(client.call_tool("record"))
+        assert type(error) is AuthNeeded
+        assert (error.status, error.www_authenticate) == (status, 'Bearer scope="more"')
+        assert auth.refreshes == [(status, 'Bearer scope="more"')]
+        assert len(await server.requests(tool="record")) == 1
+        assert await server.executions("record") == 0
+
+
+@every_era
+async def test_a_server_that_refuses_the_new_token_too_is_asked_twice_only(era: Era):
+    auth = Rotating(*"abcdef")
+    async with authorized(era, auth) as (server, client):
+        await client.connect()
+        await server.script(Rule(tool="record", do=Behaviour(status=401)))
+        assert type(await outcome(client.call_tool("record"))) is AuthNeeded
+        assert len(auth.refreshes) == 1
+        assert len(await server.requests(tool="record")) == 2
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+@pytest.mark.parametrize("when", ["the handshake", "a call"])
+@every_era
+async def test_a_hundred_refused_calls_refresh_once(era: Era, when: str, pause: float):
+    """Also when their refusals arrive one after the other, some after the refresh is done."""
+    auth = Rotating(KEY if when == "a call" else "old", KEY, "one too many", pause=pause)
+    async with authorized(era, auth, api_key=KEY) as (_, client):
+        if when == "a call":
+            await client.connect()
+            auth.tokens[0] = "expired"
+        calls = (client.call_tool("echo", {"text": str(n)}) for n in range(100))
+        async with asyncio.timeout(BOUND * 2):
+            results = await asyncio.gather(*map(outcome, calls))
+        assert [getattr(r, "text", r) for r in results] == [str(n) for n in range(100)]
+        assert len(auth.refreshes) == 1
+
+
+class Failing:
+    """An authorizer that breaks down, and quotes what it should not."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.armed = where, False
+
+    async def headers(
+        self, server: str, principal: str | None, method: str, url: str
+    ) -> Mapping[str, str]:
+        if self.armed and self.where == "headers":
+            raise RuntimeError(f"cannot refresh {KEY}")
+        return {}
+
+    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+        raise RuntimeError(f"cannot refresh {KEY}")
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@every_era
+async def test_an_authorizer_that_fails_fails_the_call_and_nothing_is_sent(era: Era, opened: bool):
+    auth = Failing("headers")
+    async with authorized(era, auth) as (server, client):
+        if opened:
+            await client.connect()
+        before, auth.armed = len(await server.requests()), True
+        error = await outcome(client.call_tool("record"))
+        assert type(error) is AuthNeeded
+        assert len(await server.requests()) == before
+        auth.armed = False
+        assert (await client.call_tool("echo", {"text": "x"})).text == "x"
+
+
+@every_era
+async def test_an_authorizer_that_fails_at_a_challenge_fails_the_call(era: Era):
+    async with authorized(era, Failing("challenge")) as (server, client):
+        await client.connect()
+        await server.script(Rule(tool="record", do=Behaviour(status=401)))
+        error = await outcome(client.call_tool("record"))
+        assert type(error) is AuthNeeded
+        assert error.status == 401

@@ -1,0 +1,372 @@
+"""Lists, prompts, resources, completions, ping, log level, and any other request."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from mcp_types import PromptReference
+
+from mainstay import (
+    CallRejected,
+    Client,
+    Connected,
+    Disconnected,
+    Event,
+    MainstayError,
+    Notice,
+    RemoteProtocolError,
+)
+from mainstay.testing import ScriptedServer
+from tests.engine.helpers_wire import (
+    BOUND,
+    Encoding,
+    Era,
+    both_encodings,
+    both_eras,
+    client_of,
+    methods,
+    when,
+)
+
+LIST_CHANGED = "notifications/tools/list_changed"
+
+
+def named(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}, **more}
+
+
+# -- listing tools -----------------------------------------------------------------------------
+
+
+@both_eras
+@both_encodings
+@pytest.mark.parametrize("size", [None, 1, 7, 100])
+async def test_all_pages_are_one_list(era: Era, encoding: Encoding, size: int | None) -> None:
+    own = [named(f"tool{n}") for n in range(20)]
+    async with (
+        ScriptedServer.local(era=era, encoding=encoding, tools=own, page_size=size) as server,
+        client_of(server, mode=era) as client,
+    ):
+        tools = await client.list_tools()
+        names = [tool.name for tool in tools]
+        assert names[-20:] == [f"tool{n}" for n in range(20)]
+        assert len(set(names)) == len(names)
+        pages = -(-len(names) // size) if size else 1
+        assert (await methods(server)).count("tools/list") == pages
+
+
+@both_eras
+@pytest.mark.parametrize("cursor", ["again", 7])
+async def test_pages_without_end_are_the_servers_fault(era: Era, cursor: object) -> None:
+    page = {"tools": [named("one")], "nextCursor": cursor, "resultType": "complete"}
+    page |= {"ttlMs": 0, "cacheScope": "public"}
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        await server.script(when("tools/list", result=page))
+        with pytest.raises(RemoteProtocolError):
+            await client.list_tools()
+        assert (await methods(server)).count("tools/list") <= 2
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+@both_eras
+@pytest.mark.parametrize("tools", [None, "none", {"a": 1}])
+async def test_a_list_that_is_none_is_the_servers_fault(era: Era, tools: object) -> None:
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        await server.script(when("tools/list", result={"tools": tools, "resultType": "complete"}))
+        with pytest.raises(RemoteProtocolError):
+            await client.list_tools()
+
+
+@both_eras
+async def test_malformed_tools_are_left_out_and_said_so(
+    era: Era, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = [
+        named("good"),
+        {"name": "no schema"},
+        {"inputSchema": {"type": "object"}},
+        named("odd", inputSchema="text"),
+        "not even an object",
+        named("also_good"),
+    ]
+    page = {"tools": tools, "resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        await server.script(when("tools/list", result=page))
+        assert [tool.name for tool in await client.list_tools()] == ["good", "also_good"]
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 4
+
+
+@both_eras
+async def test_the_list_is_kept_until_asked_again(era: Era) -> None:
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        before = await client.list_tools()
+        await server.set_tools([named("new")])
+        assert await client.list_tools() == before
+        before.clear()
+        assert await client.list_tools() != []
+        assert (await methods(server)).count("tools/list") == 1
+        after = await client.list_tools(refresh=True)
+        assert "new" in [tool.name for tool in after]
+        assert (await methods(server)).count("tools/list") == 2
+
+
+async def test_a_changed_list_is_listed_again() -> None:
+    noticed = asyncio.Event()
+
+    def observer(event: Event) -> None:
+        if isinstance(event, Notice):
+            noticed.set()
+
+    async with ScriptedServer.local(era="legacy") as server, client_of(server) as client:
+        client.observe(observer)
+        await client.list_tools()
+        await server.set_tools([named("new")])
+        await server.notify(LIST_CHANGED)
+        async with asyncio.timeout(BOUND):
+            await noticed.wait()
+        assert "new" in [tool.name for tool in await client.list_tools()]
+
+
+@both_eras
+async def test_a_change_told_on_a_calls_stream_counts_too(era: Era) -> None:
+    told = f'data: {{"jsonrpc":"2.0","method":"{LIST_CHANGED}"}}\n\n'
+    async with (
+        ScriptedServer.local(era=era, encoding="sse") as server,
+        client_of(server, mode=era) as client,
+    ):
+        await client.list_tools()
+        await server.set_tools([named("new")])
+        await server.script(when(tool="echo", sse_prefix=told))
+        await client.call_tool("echo", {"text": "hi"})
+        assert "new" in [tool.name for tool in await client.list_tools()]
+
+
+async def test_a_new_connection_lists_again() -> None:
+    async with ScriptedServer.local(era="legacy") as server, client_of(server) as client:
+        await client.list_tools()
+        await server.set_tools([named("new")])
+        await server.forget_sessions()
+        await client.call_tool("echo", {"text": "hi"})
+        assert "new" in [tool.name for tool in await client.list_tools()]
+
+
+# -- prompts, resources, completions -----------------------------------------------------------
+
+
+@both_eras
+@both_encodings
+async def test_prompts_resources_and_completions(era: Era, encoding: Encoding) -> None:
+    async with (
+        ScriptedServer.local(era=era, encoding=encoding) as server,
+        client_of(server, mode=era) as client,
+    ):
+        (prompt,) = await client.list_prompts()
+        assert prompt.name == "greet"
+        got = await client.get_prompt("greet", {"name": "Ada"})
+        assert got.messages[0].content.type == "text"
+        assert got.messages[0].content.text == "Greet Ada."
+        (resource,) = await client.list_resources()
+        (template,) = await client.list_resource_templates()
+        assert template.uri_template == "kit://notes/{day}"
+        read = await client.read_resource(str(resource.uri))
+        assert getattr(read.contents[0], "text", None) == "a note"
+        reference = PromptReference(type="ref/prompt", name="greet")
+        completion = await client.complete(reference, "name", "A", context={"lang": "en"})
+        assert completion.values == ["Ada", "Alan"]
+        (sent,) = await server.requests("completion/complete")
+        assert sent.body["params"]["context"] == {"arguments": {"lang": "en"}}
+
+
+@both_eras
+async def test_what_does_not_exist_is_a_rejection(era: Era) -> None:
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        for question in (client.get_prompt("no"), client.read_resource("no://where")):
+            with pytest.raises(CallRejected) as caught:
+                await question
+            assert caught.value.code == -32602
+
+
+VENDOR = {"resultType": "complete", "x": [1]}
+ODD = {"odd": 1, "resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+QUESTIONS: dict[str, Any] = {
+    "prompts/get": lambda client: client.get_prompt("greet"),
+    "resources/read": lambda client: client.read_resource("kit://notes"),
+    "completion/complete": lambda client: client.complete(
+        PromptReference(type="ref/prompt", name="greet"), "name", "A"
+    ),
+}
+LISTS: dict[str, Any] = {
+    "prompts/list": ("prompts", Client.list_prompts),
+    "resources/list": ("resources", Client.list_resources),
+    "resources/templates/list": ("resourceTemplates", Client.list_resource_templates),
+}
+
+
+@both_eras
+@pytest.mark.parametrize("method", QUESTIONS)
+async def test_a_malformed_answer_is_an_error_of_ours(era: Era, method: str) -> None:
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        await server.script(when(method, result=ODD))
+        with pytest.raises(MainstayError):
+            await QUESTIONS[method](client)
+
+
+@both_eras
+@pytest.mark.parametrize("method", LISTS)
+async def test_a_malformed_item_of_a_list_is_no_foreign_error(era: Era, method: str) -> None:
+    key, listed = LISTS[method]
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        await server.script(when(method, result={**ODD, key: [{"odd": 1}]}))
+        try:
+            assert await listed(client) == []
+        except MainstayError:
+            pass
+
+
+# -- ping, log level, requests -----------------------------------------------------------------
+
+
+@both_eras
+@both_encodings
+async def test_a_ping_asks_on_the_connection_there_is(era: Era, encoding: Encoding) -> None:
+    async with (
+        ScriptedServer.local(era=era, encoding=encoding) as server,
+        client_of(server, mode=era) as client,
+    ):
+        await client.connect()
+        session, opening = client.session_id, await methods(server)
+        assert 0 < await client.ping() < BOUND
+        asked = "ping" if era == "legacy" else "server/discover"
+        assert await methods(server) == [*opening, asked]
+        assert client.session_id == session
+        assert await server.connections() == 1
+
+
+async def test_the_log_level_is_asked_for_on_every_connection() -> None:
+    async with ScriptedServer.local(era="legacy") as server, client_of(server) as client:
+        await client.set_log_level("warning")
+        await client.call_tool("echo", {"text": "hi"})
+        await server.forget_sessions()
+        await client.call_tool("echo", {"text": "hi"})
+        await client.set_log_level("debug")
+        levels = [one.body["params"]["level"] for one in await server.requests("logging/setLevel")]
+        assert levels == ["warning", "warning", "debug"]
+        sessions = {one.session_id for one in await server.requests("logging/setLevel")}
+        assert len(sessions) == 2
+
+
+async def test_the_log_level_of_a_modern_server_goes_with_every_call() -> None:
+    async with ScriptedServer.local(era="modern") as server, client_of(server) as client:
+        await client.set_log_level("warning")
+        await client.call_tool("echo", {"text": "hi"}, meta={"mine": 1})
+        (call,) = await server.requests("tools/call")
+        meta = call.body["params"]["_meta"]
+        assert meta["io.modelcontextprotocol/logLevel"] == "warning"
+        assert meta["mine"] == 1
+        assert "logging/setLevel" not in await methods(server)
+
+
+async def test_a_server_without_log_levels_can_still_be_used() -> None:
+    refusal = {"code": -32601, "message": "Method not found"}
+    async with ScriptedServer.local(era="legacy") as server, client_of(server) as client:
+        await server.script(when("logging/setLevel", error=refusal))
+        await client.set_log_level("warning")
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+@both_eras
+@both_encodings
+async def test_any_request_goes_out_and_comes_back_in_wire_shape(
+    era: Era, encoding: Encoding
+) -> None:
+    async with (
+        ScriptedServer.local(era=era, encoding=encoding) as server,
+        client_of(server, mode=era) as client,
+    ):
+        result = await client.request("resources/read", {"uri": "kit://notes"})
+        assert result["contents"][0]["text"] == "a note"
+        await server.script(when("vendor/thing", run=False, result=VENDOR))
+        assert (await client.request("vendor/thing", {"a": None}))["x"] == [1]
+        (sent,) = await server.requests("vendor/thing")
+        assert sent.body["params"]["a"] is None
+        with pytest.raises(CallRejected) as caught:
+            await client.request("vendor/unknown")
+        assert caught.value.code == -32601
+
+
+# -- parameters that travel as headers (modern) ------------------------------------------------
+
+REGION = {"type": "string", "x-mcp-header": "Region"}
+QUERY = named("query") | {
+    "inputSchema": {"type": "object", "properties": {"region": REGION, "text": {"type": "string"}}}
+}
+MISMATCH = {"code": -32020, "message": "header mismatch"}
+ARGUMENTS = {"region": "eu-west", "text": "hi"}
+
+
+@both_eras
+async def test_marked_parameters_travel_as_headers_once_listed(era: Era) -> None:
+    async with (
+        ScriptedServer.local(era=era, tools=[QUERY]) as server,
+        client_of(server, mode=era) as client,
+    ):
+        await client.call_tool("query", ARGUMENTS)
+        await client.list_tools()
+        await client.call_tool("query", ARGUMENTS)
+        await client.call_tool("query", {"text": "hi"})
+        calls = await server.requests("tools/call")
+    sent = [call.headers.get("mcp-param-region") for call in calls]
+    assert sent == [None, "eu-west" if era == "modern" else None, None]
+
+
+@pytest.mark.parametrize("serialize", [False, True])
+async def test_a_header_mismatch_lists_again_and_sends_once_more(serialize: bool) -> None:
+    async with (
+        ScriptedServer.local(era="modern", tools=[QUERY]) as server,
+        client_of(server, serialize=serialize, timeouts={"call": 3}) as client,
+    ):
+        await client.connect()
+        await server.script(when(tool="query", times=1, status=400, error=MISMATCH))
+        assert (await client.call_tool("query", ARGUMENTS)).attempts == 2
+        assert (await methods(server))[1:] == ["tools/call", "tools/list", "tools/call"]
+        calls = await server.requests("tools/call")
+        assert [call.headers.get("mcp-param-region") for call in calls] == [None, "eu-west"]
+        assert await server.executions("query") == 1
+
+
+async def test_a_second_header_mismatch_is_the_callers_to_see() -> None:
+    async with (
+        ScriptedServer.local(era="modern", tools=[QUERY]) as server,
+        client_of(server) as client,
+    ):
+        await server.script(when(tool="query", status=400, error=MISMATCH))
+        with pytest.raises(CallRejected) as caught:
+            await client.call_tool("query", ARGUMENTS)
+        assert (caught.value.code, caught.value.attempts) == (-32020, 2)
+        assert (await methods(server)).count("tools/call") == 2
+
+
+async def test_tools_with_invalid_header_marks_are_left_out_of_a_modern_list() -> None:
+    bad = {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": "A"}}}
+    async with (
+        ScriptedServer.local(era="modern", tools=[named("bad", inputSchema=bad)]) as server,
+        client_of(server) as client,
+    ):
+        assert "bad" not in [tool.name for tool in await client.list_tools()]
+
+
+async def test_connections_are_announced_and_their_end_too() -> None:
+    seen: list[Event] = []
+    async with ScriptedServer.local(era="legacy") as server, client_of(server) as client:
+        client.observe(seen.append, listen=False)
+        await client.connect()
+        session = client.session_id
+        await client.aclose()
+    connected, disconnected = seen
+    assert isinstance(connected, Connected)
+    assert isinstance(disconnected, Disconnected)
+    assert (connected.era, connected.session_id) == ("legacy", session)
+    assert connected.generation == disconnected.generation
+    assert session not in connected.to_json()

@@ -1,0 +1,315 @@
+"""No secret is shown: not in errors, their causes, reprs, events or logs, whatever goes wrong."""
+
+import asyncio
+import traceback
+import warnings
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from mainstay import (
+    AuthNeeded,
+    CallNotDelivered,
+    CallOutcomeUnknown,
+    CallRejected,
+    CallTimedOut,
+    Client,
+    ConfigError,
+    InvalidArguments,
+    MainstayError,
+    NotPermitted,
+    RemoteProtocolError,
+    ServerSpec,
+    ServerUnavailable,
+    StaticKey,
+)
+from mainstay.testing import ALL_LOSSES, Behaviour, FaultProxy, Rule, ScriptedServer, SessionLoss
+from tests.engine.helpers_secrets import (
+    HEADER,
+    KEY,
+    MARK,
+    MINE,
+    PASSWORD,
+    PROXY,
+    QUERY,
+    USER,
+    Stage,
+    stage,
+)
+from tests.engine.helpers_tasks import Era, closing, every_era, outcome
+
+pytestmark = pytest.mark.requirement("H6")
+
+
+def call(stage: Stage, tool: str = "record", **more: Any) -> Awaitable[Any]:
+    return stage.client.call_tool(tool, headers={"x-request-id": MINE}, **more)
+
+
+ANSWERS: dict[str, tuple[Behaviour, type[BaseException]]] = {
+    "401": (Behaviour(status=401), AuthNeeded),
+    "403": (Behaviour(status=403), AuthNeeded),
+    "429": (Behaviour(status=429), CallNotDelivered),
+    "400": (Behaviour(status=400), CallNotDelivered),
+    "500": (Behaviour(status=500, body="oops"), CallOutcomeUnknown),
+    "html": (Behaviour(body="<html>"), CallOutcomeUnknown),
+    "half a JSON": (Behaviour(body='{"jsonrpc": '), CallOutcomeUnknown),
+    "reset": (Behaviour(drop="after_run", reset=True), CallOutcomeUnknown),
+    "closed": (Behaviour(drop="after_body"), CallOutcomeUnknown),
+    "cut": (Behaviour(drop="mid_answer"), CallOutcomeUnknown),
+    "rejected": (Behaviour(error={"code": -32602, "message": "no"}), CallRejected),
+    "foreign redirect": (
+        Behaviour(redirect=f"http://{USER}:{PASSWORD}@elsewhere.test/?token={QUERY}"),
+        CallOutcomeUnknown,
+    ),
+    "redirect to itself": (Behaviour(redirect=f"/mcp?token={QUERY}"), CallOutcomeUnknown),
+    "bad redirect": (Behaviour(redirect=f"http://{USER}:{PASSWORD}@[/"), CallOutcomeUnknown),
+    "too large": (Behaviour(body_bytes=200_000), CallOutcomeUnknown),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@every_era
+async def test_no_answer_makes_an_error_show_a_secret(
+    era: Era, answer: str, caplog: pytest.LogCaptureFixture
+):
+    behaviour, kind = ANSWERS[answer]
+    async with stage(era, caplog, max_result_bytes=100_000) as act:
+        await act.client.connect()
+        await act.server.script(Rule(tool="record", do=behaviour))
+        await act.expect(kind, call(act))
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@every_era
+async def test_no_answer_to_the_handshake_makes_an_error_show_a_secret(
+    era: Era, answer: str, caplog: pytest.LogCaptureFixture
+):
+    async with stage(era, caplog) as act:
+        await act.server.script(Rule(do=ANSWERS[answer][0]))
+        error = await outcome(call(act))
+        assert isinstance(error, MainstayError)
+        act.errors.append(error)
+
+
+async def refused(act: Stage) -> None:
+    act.proxy.refuse()
+    act.proxy.kill_connections()
+    await act.expect(ServerUnavailable, call(act))
+
+
+async def timed_out(act: Stage) -> None:
+    await act.client.connect()
+    await act.expect(CallTimedOut, call(act, "slow", arguments={"seconds": 20}, timeout=0.1))
+
+
+async def bad_arguments(act: Stage) -> None:
+    await act.client.list_tools()
+    await act.expect(InvalidArguments, call(act, "add", arguments={"a": 1}))
+    await act.expect(InvalidArguments, call(act, "echo", arguments={"text": object()}))
+
+
+async def bad_header(act: Stage) -> None:
+    header = {"x-mine": f"{MINE}\r\nx-other: 1"}
+    await act.expect(InvalidArguments, act.client.call_tool("record", headers=header))
+
+
+async def not_permitted(act: Stage) -> None:
+    if act.client.spec.mode == "legacy":
+        header = {"authorization": f"Bearer {MINE}"}
+        await act.expect(NotPermitted, act.client.call_tool("record", headers=header))
+
+
+async def cancelled(act: Stage) -> None:
+    caller = asyncio.ensure_future(call(act, "slow", arguments={"seconds": 20}))
+    await act.server.requests(tool="slow", at_least=1)
+    caller.cancel()
+    await asyncio.wait((caller,), timeout=2)
+    assert caller.cancelled()
+    await act.server.cancelled(at_least=1)
+
+
+async def closed_in_flight(act: Stage) -> None:
+    await act.client.connect()
+    caller = asyncio.ensure_future(call(act, "slow", arguments={"seconds": 20}))
+    await act.server.requests(tool="slow", at_least=1)
+    await act.client.aclose()
+    await act.expect(CallOutcomeUnknown, caller)
+
+
+async def streamed(act: Stage) -> None:
+    async with act.client.stream("steps", {"count": 2}, headers={"x-request-id": MINE}) as watched:
+        act.events.extend([event async for event in watched])
+
+
+SCENES: tuple[Callable[[Stage], Awaitable[None]], ...] = (
+    *(refused, timed_out, bad_arguments, bad_header, not_permitted, cancelled),
+    *(closed_in_flight, streamed),
+)
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+@every_era
+async def test_nothing_that_goes_wrong_on_our_side_shows_a_secret(
+    era: Era, scene: Callable[[Stage], Awaitable[None]], caplog: pytest.LogCaptureFixture
+):
+    async with stage(era, caplog) as act:
+        await scene(act)
+
+
+@pytest.mark.parametrize("replays", [0, 3])
+@pytest.mark.parametrize("loss", ALL_LOSSES)
+async def test_a_lost_session_is_told_without_its_id(
+    loss: str, replays: int, caplog: pytest.LogCaptureFixture
+):
+    """A session id lets its holder speak for the session; some servers quote it."""
+    async with stage("legacy", caplog, session_loss=ALL_LOSSES[loss], max_replays=replays) as act:
+        await act.client.connect()
+        await act.server.forget_sessions()
+        if replays:
+            await call(act)
+        else:
+            await act.expect(CallNotDelivered, call(act))
+        assert len(act.sessions) >= 1
+
+
+QUOTED = '{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Unknown session {session}"}}'
+
+
+async def test_a_session_id_that_the_server_quotes_is_not_shown(caplog: pytest.LogCaptureFixture):
+    loss = SessionLoss(source="a server that quotes", status=404, body=QUOTED)
+    async with stage("legacy", caplog, session_loss=loss) as act:
+        await act.client.connect()
+        await act.server.forget_sessions()
+        await act.expect(CallNotDelivered, call(act))
+        assert act.sessions
+
+
+@pytest.mark.parametrize("status", [200, 400, 401])
+@every_era
+async def test_a_key_that_the_server_quotes_is_not_shown(
+    era: Era, status: int, caplog: pytest.LogCaptureFixture
+):
+    async with stage(era, caplog) as act:
+        await act.client.connect()
+        said = {"code": -32000, "message": f"the key {KEY} is not known to {HEADER}"}
+        await act.server.script(Rule(tool="record", do=Behaviour(status=status, error=said)))
+        await act.expect(AuthNeeded if status == 401 else CallRejected, call(act))
+
+
+@every_era
+async def test_what_is_in_the_url_is_sent_but_not_shown(era: Era, caplog: pytest.LogCaptureFixture):
+    async with ScriptedServer.local(era=era) as server:
+        url = f"http://{USER}:{PASSWORD}@127.0.0.1:{server.port}/mcp?api_key={QUERY}"
+        async with stage(era, caplog, url=url, api_key=None) as act:
+            await act.client.connect()
+            await server.script(Rule(tool="record", do=Behaviour(status=500)))
+            await act.expect(CallOutcomeUnknown, call(act))
+            sent = (await server.requests(tool="record"))[0].headers
+            assert sent["authorization"].startswith("Basic ")
+
+
+@pytest.mark.parametrize("answer", ["refuses", "407", "resets"])
+@every_era
+async def test_a_proxys_credentials_are_not_shown(
+    era: Era, answer: str, caplog: pytest.LogCaptureFixture
+):
+    async with ScriptedServer.local() as server, FaultProxy.to("127.0.0.1", server.port) as dead:
+        port = server.port if answer == "407" else dead.port
+        if answer == "refuses":
+            dead.refuse()
+        if answer == "resets":
+            dead.reset()
+        await server.script(Rule(do=Behaviour(status=407)))
+        proxy = f"http://{USER}:{PROXY}@127.0.0.1:{port}"
+        async with stage(era, caplog, proxy=proxy) as act:
+            error = await outcome(call(act))
+            assert isinstance(error, MainstayError)
+            act.errors.append(error)
+
+
+class Talkative:
+    """An authorizer whose errors quote what it works with."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    async def headers(
+        self, server: str, principal: str | None, method: str, url: str
+    ) -> Mapping[str, str]:
+        if self.where == "headers":
+            raise RuntimeError(f"no token for {KEY}")
+        if self.where == "malformed":
+            return {"authorization": f"Bearer {KEY}\r\nx-other: 1"}
+        return {"authorization": f"Bearer {KEY}"}
+
+    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+        raise RuntimeError(f"no token for {KEY}")
+
+
+@pytest.mark.parametrize("where", ["headers", "malformed", "challenge"])
+@every_era
+async def test_what_an_authorizer_says_is_not_passed_on(
+    era: Era, where: str, caplog: pytest.LogCaptureFixture
+):
+    async with stage(era, caplog) as act:
+        await act.server.script(Rule(do=Behaviour(status=401)))
+        client = Client(act.client.spec, auth=Talkative(where))
+        async with closing(client):
+            error = await outcome(client.call_tool("record"))
+        assert isinstance(error, MainstayError)
+        act.errors.append(error)
+
+
+BAD_SPECS: dict[str, dict[str, Any]] = {
+    "no scheme, user": {"url": f"{USER}:{PASSWORD}@host/mcp"},
+    "no scheme, query": {"url": f"host/mcp?token={QUERY}"},
+    "no scheme, slashes": {"url": f"//{USER}:{PASSWORD}@host/mcp"},
+    "other scheme": {"url": f"ftp://{USER}:{PASSWORD}@host/mcp"},
+    "bad port": {"url": f"http://{USER}:{PASSWORD}@host:port/mcp"},
+    "no host": {"url": f"http://{USER}:{PASSWORD}@/mcp"},
+    "bad proxy": {"proxy": f"{USER}:{PROXY}@host:1"},
+    "socks proxy": {"proxy": f"socks5://{USER}:{PROXY}@host:1"},
+    "key of a wrong type": {"api_key": [KEY]},
+    "header of a wrong type": {"headers": {"x-secret": [HEADER]}},
+    "header with a line break": {"headers": {"x-secret": f"{HEADER}\r\n"}},
+    "unset variable": {"api_key": f"{KEY}${{UNSET_VARIABLE}}"},
+    "half a variable": {"api_key": f"{KEY}${{"},
+    "unknown key": {"apikey": KEY},
+}
+
+
+@pytest.mark.parametrize("bad", BAD_SPECS)
+def test_no_mistake_in_the_configuration_shows_a_secret(bad: str):
+    spec = {"name": "kit", "url": "http://localhost/mcp", **BAD_SPECS[bad]}
+    with pytest.raises(ConfigError) as caught:
+        Client(spec)
+    shown = [str(caught.value), repr(caught.value), *traceback.format_exception(caught.value)]
+    assert not [line for line in shown if MARK in line.replace(repr(spec), "")]
+
+
+def test_no_repr_shows_a_secret():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        spec = ServerSpec.parse(
+            {
+                "name": "kit",
+                "url": f"https://{USER}:{PASSWORD}@host/mcp?token={QUERY}",
+                "api_key": KEY,
+                "headers": {"x-secret": HEADER},
+                "proxy": f"http://{USER}:{PROXY}@host:1",
+                "tls": {"client_key_password": PASSWORD},
+            }
+        )
+    for shown in (spec, Client(spec), StaticKey(KEY), spec.tls, spec.api_key, [spec], {"s": spec}):
+        assert MARK not in repr(shown)
+        assert MARK not in str(shown)
+        assert MARK not in f"{shown}"
+
+
+async def test_a_stranger_at_the_address_is_told_without_the_addresss_secrets(
+    caplog: pytest.LogCaptureFixture,
+):
+    async with stage("legacy", caplog) as act:
+        await act.server.script(Rule(do=Behaviour(body="<html>", content_type="text/html")))
+        await act.expect(RemoteProtocolError, call(act))

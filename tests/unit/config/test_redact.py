@@ -1,0 +1,120 @@
+"""What may be shown of a URL."""
+
+import string
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mainstay.config.redact import HIDDEN, is_secret_name, redact_url, secrets_in_url
+
+SECRET = "QxZ7hunter2"
+
+SECRET_NAMES = [
+    "api_key",
+    "apikey",
+    "API-KEY",
+    "access_token",
+    "Token",
+    "client_secret",
+    "password",
+    "passwd",
+    "authorization",
+    "auth",
+    "sig",
+    "X-Amz-Signature",
+    "credential",
+    "session_id",
+]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://localhost:8000/mcp", "http://localhost:8000/mcp"),
+        ("https://u:p@example.com/mcp", "https://example.com/mcp"),
+        ("https://token@example.com", "https://example.com"),
+        ("https://u:p@[::1]:8000/mcp", "https://[::1]:8000/mcp"),
+        ("http://h/mcp?token=a&page=2", "http://h/mcp?token=***&page=2"),
+        ("http://h/mcp?page=&Api_Key=", "http://h/mcp?page=&Api_Key=***"),
+        ("http://h/mcp?to%6ben=abc", "http://h/mcp?token=***"),
+        ("http://h/mcp?q=a%26token%3Db", "http://h/mcp?q=a%26token%3Db"),
+        ("http://h/mcp#access_token=abc", "http://h/mcp"),
+        ("http://h:99999/mcp", HIDDEN),
+        ("http://[::1", HIDDEN),
+        ("", ""),
+    ],
+)
+def test_what_is_left_of_a_url(url: str, shown: str):
+    assert redact_url(url) == shown
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_a_name_that_sounds_secret_hides_its_value(name: str):
+    assert is_secret_name(name)
+    assert secrets_in_url(f"http://h/?{name}={SECRET}")
+    assert SECRET not in redact_url(f"http://h/?a=1&{name}={SECRET}&b=2")
+
+
+@pytest.mark.parametrize("name", ["page", "q", "user", "limit"])
+def test_any_other_value_is_shown(name: str):
+    assert not is_secret_name(name)
+    assert not secrets_in_url(f"http://h/?{name}=5")
+    assert redact_url(f"http://h/?{name}=5") == f"http://h/?{name}=5"
+
+
+@pytest.mark.parametrize("url", ["http://u:p@h/", "http://u@h/", "http://:p@h/", "http://h/?sig=1"])
+def test_a_url_with_credentials_is_known_to_have_them(url: str):
+    assert secrets_in_url(url)
+
+
+@given(st.text() | st.text(st.characters(codec=None)) | st.text("htps:/@?&=[]#%;\\ \ud800"))
+@example("http://h/?a=\ud800")
+@example("http://\ud800@h/\udfff")
+@example("http://h\u2100/")
+@example("//[")
+def test_nothing_makes_it_raise(url: str):
+    assert isinstance(redact_url(url), str)
+
+
+words = st.text(string.ascii_letters + string.digits + "-._~!$'()*+,=", min_size=1, max_size=8)
+paths = st.text(string.ascii_lowercase + "/.", max_size=8)
+
+
+@given(
+    scheme=st.sampled_from(["http://", "https://", "ftp://", "//", "http:", "http:/", "", "x:///"]),
+    user=st.just("") | words,
+    colon=st.sampled_from([":", ""]),
+    path=paths,
+)
+def test_no_password_is_shown_however_the_address_is_misspelt(scheme, user, colon, path):
+    before = f"{user}{colon}" if user else ""
+    url = f"{scheme}{before}{SECRET}@example.com/{path}"
+    assert SECRET.lower() not in redact_url(url).lower()
+
+
+@given(
+    before=st.lists(st.tuples(words, words), max_size=3),
+    name=st.sampled_from(SECRET_NAMES),
+    encoded=st.booleans(),
+    after=st.lists(st.tuples(words, words), max_size=3),
+)
+def test_no_secret_parameter_is_shown_wherever_it_stands(before, name, encoded, after):
+    written = "".join(f"%{ord(letter):02x}" for letter in name) if encoded else name
+    pairs = [f"{quote(n)}={quote(v)}" for n, v in before]
+    pairs += [f"{written}={SECRET}", *(f"{quote(n)}={quote(v)}" for n, v in after)]
+    shown = redact_url("http://h/mcp?" + "&".join(pairs))
+    assert SECRET not in shown
+    assert (name, HIDDEN) in parse_qsl(urlsplit(shown).query)
+
+
+@given(paths, st.integers(1, 65535))
+def test_what_holds_no_secret_is_shown_as_it_is(path: str, port: int):
+    url = f"http://example.com:{port}/{path}"
+    assert redact_url(url) == url
+
+
+@given(st.text())
+def test_what_was_redacted_once_stays_redacted(url: str):
+    assert redact_url(redact_url(url)) in (redact_url(url), HIDDEN)
