@@ -63,7 +63,11 @@ OUTAGES: list[tuple[str, dict[str, Any], type[MainstayError]]] = [
     ("503", {"status": 503}, ServerUnavailable),
     ("503 and wait", {"status": 503, "headers": {"retry-after": "1"}}, ServerUnavailable),
     ("504", {"status": 504}, ServerUnavailable),
-    ("500 and an apology", {"status": 500, "error": APOLOGY, "error_id": "null"}, ServerUnavailable),
+    (
+        "500 and an apology",
+        {"status": 500, "error": APOLOGY, "error_id": "null"},
+        ServerUnavailable,
+    ),
     ("dropped", {"drop": "after_body"}, ServerUnavailable),
     ("reset", {"drop": "after_body", "reset": True}, ServerUnavailable),
     ("cut", {"drop": "mid_answer"}, ServerUnavailable),

@@ -136,9 +136,7 @@ async def test_verification_can_be_switched_off(here: tuple[str, str]) -> None:
 async def test_tls_spoken_to_a_plain_server_is_a_typed_error() -> None:
     async with ScriptedServer.local() as server:
         spec = {"url": server.url.replace("http:", "https:"), "tls": {"verify": False}}
-        async with client_of(
-            server, **spec, max_replays=0, timeouts={"connect": 0.3}
-        ) as client:
+        async with client_of(server, **spec, max_replays=0, timeouts={"connect": 0.3}) as client:
             with pytest.raises(ServerUnavailable) as caught:
                 await client.connect()
             assert caught.value.delivery is Delivery.NOT_SENT
@@ -240,7 +238,9 @@ async def test_an_empty_proxy_means_none_whatever_the_environment_says(
         assert proxy.asked == []
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", b"?\r\n\r\n"])
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", b"?\r\n\r\n"]
+)
 @pytest.mark.requirement("S10", "P1")
 async def test_a_tunnel_that_is_refused_has_sent_nothing(
     answer: bytes, authority: Authority, here: tuple[str, str]

@@ -70,11 +70,15 @@ async def test_steps_are_told_when_the_server_reports_them(era: Era) -> None:
     reports = [(event, at) for event, at in arrivals if isinstance(event, Progress)]
     assert [event.progress for event, _ in reports] == [1, 2, 3, 4, 5]
     moments = [at for _, at in reports] + [arrivals[-1][1]]
-    assert all(later - earlier >= 0.05 for earlier, later in zip(moments, moments[1:], strict=False))
+    assert all(
+        later - earlier >= 0.05 for earlier, later in zip(moments, moments[1:], strict=False)
+    )
     assert kinds([event for event, _ in arrivals]) == ["started", *["progress"] * 5, "completed"]
     assert result.text == "5 steps"
     stamped = [event.at for event, _ in reports]
-    assert all(later - earlier >= 0.05 for earlier, later in zip(stamped, stamped[1:], strict=False))
+    assert all(
+        later - earlier >= 0.05 for earlier, later in zip(stamped, stamped[1:], strict=False)
+    )
 
 
 @both_eras
@@ -314,9 +318,7 @@ async def test_an_observer_that_raises_harms_nobody(
 @both_eras
 @both_encodings
 @pytest.mark.requirement("L1")
-async def test_awaiting_a_call_takes_the_path_of_watching_one(
-    era: Era, encoding: Encoding
-) -> None:
+async def test_awaiting_a_call_takes_the_path_of_watching_one(era: Era, encoding: Encoding) -> None:
     seen: list[Event] = []
     async with watching(era, encoding) as (server, client):
         handle = client.observe(seen.append, listen=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from contextvars import Context
 from typing import Any
 
@@ -22,9 +23,11 @@ from mainstay._rules.era import Era, probe_bound
 from mainstay._rules.lifecycle import ConnectionState, accepts_calls, is_over, move
 from mainstay._wire.attempt import Attempt, current_attempt
 from mainstay._wire.exchange import broken
-from mainstay._wire.fault import InvalidAnswer
+from mainstay._wire.fault import InvalidAnswer, WireFault
 from mainstay._wire.http import HttpDispatcher
 from mainstay.config import ServerSpec
+
+logger = logging.getLogger("mainstay.client")
 
 _FLUSH = 1.0
 """Seconds that cancellations under way get to reach the server when a connection closes."""
@@ -170,13 +173,21 @@ class Connection:
                     probe_within=probe_bound(budget),
                 )
                 if self._log_level is not None and self.era is Era.LEGACY:
-                    level = {"level": self._log_level}
-                    await self.request("logging/setLevel", level, Attempt(), lenient=True)
+                    await self._ask_for_logs(self._log_level)
         except TimeoutError:
             return broken(f"no handshake within {budget:g} s", Attempt())
         except (MCPError, ValidationError) as error:
             return error
         return None
+
+    async def _ask_for_logs(self, level: str) -> None:
+        """A wish: a server that answers no is used all the same."""
+        try:
+            await self.request("logging/setLevel", {"level": level}, Attempt(), lenient=True)
+        except WireFault as fault:
+            if fault.evidence.error is None:
+                raise
+            logger.warning("%s: no log level: %s", self._spec.name, fault.evidence.error.message)
 
     async def _wind_up(self) -> None:
         if self._listener is not None:

@@ -66,7 +66,8 @@ class Keeper:
         self.connection: Connection | None = None
         self.epoch = self._generation
         self.gate = asyncio.Semaphore(1 if spec.serialize else spec.max_in_flight)
-        self.breaker = Breaker(spec.breaker_threshold, spec.breaker_cooldown)
+        cooldown = spec.breaker_cooldown
+        self.breaker = Breaker(spec.breaker_threshold, cooldown, longest=max(30.0, cooldown))
         self.bucket = TokenBucket(spec.replay_burst, spec.replay_rate)
         self._closed = asyncio.Event()
         self.auth_lock = asyncio.Lock()

@@ -22,6 +22,7 @@ from mainstay._rules.classify import classify
 from mainstay._rules.era import Era, Verdict, supported_versions, verdict
 from mainstay._wire.exchange import unreadable
 from mainstay._wire.fault import WireFault
+from mainstay.errors import FailureKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ async def _discover_or_refuse(session: ClientSession) -> DiscoverResult:
     except ValidationError:
         raise unreadable("the answer to server/discover is not a discovery", None) from None
     except WireFault as fault:
-        if _judge(fault) is not Verdict.LEGACY:
+        unread = classify(fault.evidence).kind is FailureKind.UNREADABLE
+        if unread or _judge(fault) is not Verdict.LEGACY:
             raise
         reason = fault.evidence.error.message if fault.evidence.error else fault.evidence.detail
     raise unreadable(f"the server knows no modern version ({reason})", None)

@@ -65,7 +65,7 @@ def error_for(
             return _call_error(CallRejected, failure, server, what, story, "The server said no")
         case Delivery.UNKNOWN:
             return _call_error(CallOutcomeUnknown, failure, server, what, story, _MAY_HAVE_RUN)
-        case Delivery.NOT_SENT | Delivery.REFUSED:
+        case _:
             return _call_error(CallNotDelivered, failure, server, what, story, _DID_NOT_RUN)
 
 
@@ -99,8 +99,11 @@ def closed_meanwhile(server: str, what: What, story: Story) -> CallError:
     return _call_error(CallNotDelivered, reason, server, what, story, _DID_NOT_RUN)
 
 
-def timed_out(server: str, what: What, story: Story) -> CallError:
+def timed_out(server: str, what: What, story: Story) -> MainstayError:
     """The deadline passed. Before anything was sent that is "not delivered", never "unknown"."""
+    if not what.method:
+        text = f"{server} was not ready within {what.timeout:g} s ({story.last or 'it was silent'})"
+        return ServerUnavailable(text, server=server, last_failure=story.last)
     unknown = story.worst is Delivery.UNKNOWN
     kind = CallTimedOut if unknown else CallNotSentInTime
     end = _MAY_HAVE_RUN if unknown else _DID_NOT_RUN

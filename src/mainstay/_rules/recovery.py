@@ -106,8 +106,8 @@ def may_replay(failure: Failure, policy: Policy, *, repeatable: bool) -> bool:
             return False  # the same question would get the same gibberish
         case Delivery.UNKNOWN:
             return policy is Policy.ALWAYS or (policy is Policy.SAFE and repeatable)
-        case Delivery.ANSWERED:
-            return False
+        case _:
+            return False  # it had its answer
 
 
 def _wait(failure: Failure, backoff: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from mcp.shared.dispatcher import ProgressFnT
@@ -30,6 +30,8 @@ class Exchange:
     on_progress: ProgressFnT | None = None
     cancellable: bool = True
     """False for the handshake, which the protocol forbids to cancel."""
+    sent_headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """All that went with it, secrets included."""
     last_event_id: str | None = None
     retry: float | None = None
 

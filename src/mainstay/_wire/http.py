@@ -33,6 +33,7 @@ from mainstay._wire.errands import Errands
 from mainstay._wire.exchange import Exchange, broken
 from mainstay._wire.fault import WireFault
 from mainstay._wire.heading import VERSION, Credentials, Heading
+from mainstay._wire.hush import hushed
 from mainstay._wire.inbound import Inbox
 from mainstay._wire.link import Link, Reply
 
@@ -138,15 +139,19 @@ class HttpDispatcher:
     async def _exchange(self, exchange: Exchange, body: bytes) -> dict[str, Any]:
         try:
             message = await self._converse(exchange, body)
+            return result_of(message, exchange, session=self.session_id is not None)
         except asyncio.CancelledError:
             self._abandon(exchange)
             raise
-        return result_of(message, exchange, session=self.session_id is not None)
+        except WireFault as fault:
+            evidence = hushed(fault.evidence, exchange.sent_headers)
+        raise WireFault(evidence)
 
     async def _converse(self, exchange: Exchange, body: bytes) -> dict[str, Any]:
         attempt = exchange.attempt
         self._heading.remember_version(exchange.headers)
         headers = await self._heading.write("POST", exchange.headers, attempt.headers)
+        exchange.sent_headers = headers
         reply = await self._link.send("POST", headers, body, attempt)
         try:
             return await self._answer(reply, exchange)

@@ -232,7 +232,7 @@ def _client(
 def _proxy(configured: str | None, url: URL) -> str | None:
     if configured is not None:
         return configured or None
-    if urllib.request.proxy_bypass(url.host or ""):
+    if urllib.request.proxy_bypass(f"{url.host_subcomponent}:{url.port}"):
         return None
     proxies = urllib.request.getproxies()
     return proxies.get(url.scheme) or proxies.get("all")
@@ -277,10 +277,11 @@ def _redirected(url: URL, reply: Reply, method: str) -> URL:
     location = reply.headers.get("location", "")
     try:
         target = url.join(URL(location))
+        stays = bool(location) and target.origin() == url.origin()
     except ValueError:
         raise unreadable("a redirect to no address", reply.status) from None
     shown = redact_url(str(target))
-    if not location or target.origin() != url.origin():
+    if not stays:
         raise unreadable(f"a redirect to {shown} leaves the origin", reply.status)
     if method == "POST" and reply.status not in _REDIRECTS_THAT_KEEP_THE_METHOD:
         raise unreadable(f"a redirect to {shown} would drop the request", reply.status)

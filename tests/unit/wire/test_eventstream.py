@@ -70,7 +70,9 @@ def test_events_are_those_of_the_standard(stream: bytes) -> None:
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_fields_of_an_event(end: bytes) -> None:
-    stream = end.join([b": hello", b"event: note", b"id: s1.2", b"retry: 1500", b"data: {", b"data: }"])
+    stream = end.join(
+        [b": hello", b"event: note", b"id: s1.2", b"retry: 1500", b"data: {", b"data: }"]
+    )
     (event,) = decoded(stream + end + end)
     assert event == ServerEvent(data="{\n}", id="s1.2", event="note", retry=1.5)
 

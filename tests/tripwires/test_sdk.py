@@ -1,0 +1,319 @@
+"""Facts about mcp 2.3 that mainstay stands on. When one fails, its docstring says what to look at."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import anyio
+import anyio.abc
+import mcp_types as types
+import pytest
+from mcp import Client as SdkClient
+from mcp.client.session import ClientSession
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.dispatcher import CallOptions, Dispatcher, coerce_request_id
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import RootModel, ValidationError
+
+MODERN = "2026-07-28"
+INFO = {"name": "kit", "version": "1"}
+INITIALIZED = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": INFO}
+DISCOVERED = {"supportedVersions": [MODERN], "capabilities": {}, "resultType": "complete"}
+DISCOVERED |= {"ttlMs": 0, "cacheScope": "public"}
+CALLED = {"content": [], "structuredContent": {"n": "x"}, "resultType": "complete"}
+LISTED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+NUMBERS = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+
+where: ContextVar[str] = ContextVar("where", default="nowhere")
+
+
+class Raw(RootModel[dict[str, Any]]):
+    pass
+
+
+class Canned:
+    """A dispatcher with ready answers, or faults, by method."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = {"initialize": INITIALIZED, "server/discover": DISCOVERED, **answers}
+        self.sent: list[tuple[str, Any, CallOptions]] = []
+        self.tasks: list[Any] = []
+        self.contexts: list[str] = []
+
+    async def run(
+        self,
+        on_request: Any,
+        on_notify: Any,
+        on_notify_intercept: Any = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        task_status.started()
+        await anyio.sleep_forever()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        self.sent.append((method, params, opts or {}))
+        self.tasks.append(asyncio.current_task())
+        self.contexts.append(where.get())
+        answer = self.answers[method]
+        if isinstance(answer, BaseException):
+            raise answer
+        return dict(answer)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        self.sent.append((method, params, opts or {}))
+
+    @property
+    def methods(self) -> list[str]:
+        return [method for method, _, _ in self.sent]
+
+
+@asynccontextmanager
+async def session_on(wire: Canned, adopted: dict[str, Any] | None = None) -> AsyncIterator[Any]:
+    session = ClientSession(dispatcher=wire)
+    async with session:
+        if adopted is INITIALIZED:
+            session.adopt(types.InitializeResult.model_validate(adopted))
+        elif adopted is not None:
+            session.adopt(types.DiscoverResult.model_validate(adopted))
+        yield session
+
+
+def call(name: str = "count", **arguments: Any) -> types.CallToolRequest:
+    params = types.CallToolRequestParams(name=name, arguments=arguments)
+    return types.CallToolRequest(params=params)
+
+
+async def test_a_request_runs_in_the_callers_task_and_context() -> None:
+    """`_engine/connection.py` passes headers and progress in a context variable, and relies on the
+    caller's own cancellation and deadline. A request that moved to another task would lose them."""
+    wire = Canned(**{"tools/call": CALLED})
+    async with session_on(wire, DISCOVERED) as session:
+        token = where.set("here")
+        await session.send_request(call(), Raw)
+        where.reset(token)
+    assert wire.tasks == [asyncio.current_task()]
+    assert wire.contexts == ["here"]
+
+
+@pytest.mark.parametrize("error", [MCPError(code=-1, message="ours"), LookupError("any")])
+async def test_what_the_dispatcher_raises_reaches_the_caller_untouched(error: Exception) -> None:
+    """`WireFault` carries the evidence; `_engine/pursuit.py` catches it by type around the SDK."""
+    async with session_on(Canned(**{"tools/call": error}), DISCOVERED) as session:
+        with pytest.raises(type(error)) as caught:
+            await session.send_request(call(), Raw)
+    assert caught.value is error
+
+
+def test_a_dispatcher_is_run_as_ours_is() -> None:
+    """`Dispatcher.run` is marked provisional; `_wire/http.py:HttpDispatcher.run` has its shape."""
+    parameters = inspect.signature(Dispatcher.run).parameters
+    assert list(parameters) == [
+        *("self", "on_request", "on_notify", "on_notify_intercept", "task_status"),
+    ]
+    keys = {"timeout", "on_progress", "headers", "request_id", "cancel_on_abandon"}
+    assert keys <= set(CallOptions.__annotations__)
+
+
+async def test_initialize_is_sent_once_in_a_session() -> None:
+    """Every handshake needs a new `ClientSession`: `_engine/connection.py` makes one for each
+    generation. Were it sent again, one session could be used for all."""
+    wire = Canned()
+    async with session_on(wire) as session:
+        assert await session.initialize() is await session.initialize()
+    assert wire.methods == ["initialize", "notifications/initialized"]
+
+
+@pytest.mark.parametrize("known", [INITIALIZED, DISCOVERED])
+async def test_adopting_a_known_handshake_sends_nothing(known: dict[str, Any]) -> None:
+    """Resuming a session is to cost no request, and `_engine/negotiate.py` discovers by itself."""
+    wire = Canned()
+    async with session_on(wire, known) as session:
+        assert session.protocol_version in ("2025-11-25", MODERN)
+    assert wire.methods == []
+
+
+async def test_a_discovery_without_a_version_of_ours_is_a_runtime_error() -> None:
+    """`_engine/negotiate.py` turns exactly this RuntimeError into "does not speak the protocol"."""
+    async with session_on(Canned()) as session:
+        with pytest.raises(RuntimeError):
+            session.adopt(
+                types.DiscoverResult.model_validate({**DISCOVERED, "supportedVersions": ["2031"]})
+            )
+
+
+async def test_a_handshake_at_an_unknown_version_is_a_runtime_error() -> None:
+    """As above, for `initialize`."""
+    wire = Canned(initialize={**INITIALIZED, "protocolVersion": "1999-01-01"})
+    async with session_on(wire) as session:
+        with pytest.raises(RuntimeError):
+            await session.initialize()
+
+
+@pytest.mark.parametrize(("known", "version"), [(INITIALIZED, "2025-11-25"), (DISCOVERED, MODERN)])
+async def test_protocol_headers_travel_in_the_call_options(
+    known: dict[str, Any], version: str
+) -> None:
+    """`_wire/http.py` sends these headers and reads the era of a request off them."""
+    wire = Canned(**{"tools/call": CALLED})
+    async with session_on(wire, known) as session:
+        await session.send_request(call(), Raw)
+    headers = {name.lower(): value for name, value in wire.sent[0][2].get("headers", {}).items()}
+    assert headers["mcp-protocol-version"] == version
+    expected = {"mcp-method": "tools/call", "mcp-name": "count"} if version == MODERN else {}
+    assert expected.items() <= headers.items()
+    assert "mcp-protocol-version" in wire.sent[0][2].get("headers", {})
+
+
+async def test_initialize_carries_no_version_header_and_discover_a_modern_one() -> None:
+    """`_wire/http.py:_remember_version` learns the legacy version from later requests alone."""
+    wire = Canned()
+    async with session_on(wire) as session:
+        await session.send_discover(MODERN)
+        await session.initialize()
+    discover, initialize, initialized = (opts.get("headers", {}) for _, _, opts in wire.sent)
+    assert discover["mcp-protocol-version"] == MODERN
+    assert "mcp-protocol-version" not in initialize
+    assert initialized["mcp-protocol-version"] == "2025-11-25"
+
+
+async def test_a_tool_called_by_the_sdk_lists_by_itself_and_one_sent_as_a_request_does_not() -> (
+    None
+):
+    """Why `_engine/connection.py` uses `send_request`: the hidden list costs a request, can fail a
+    call that has finished, and the SDK's validation throws the result away."""
+    tool = {"name": "count", "inputSchema": {"type": "object"}, "outputSchema": NUMBERS}
+    wire = Canned(**{"tools/call": CALLED, "tools/list": {**LISTED, "tools": [tool]}})
+    async with session_on(wire, DISCOVERED) as session:
+        assert (await session.send_request(call(), Raw)).root["structuredContent"] == {"n": "x"}
+        assert wire.methods == ["tools/call"]
+        with pytest.raises(RuntimeError):
+            await session.call_tool("count", {})
+    assert wire.methods == ["tools/call", "tools/call", "tools/list"]
+
+
+async def test_an_absent_result_type_is_refused_and_an_unknown_one_accepted() -> None:
+    """`_wire/answers.py:result_of` does the opposite, as the specification says. When the SDK does,
+    too, that code can go."""
+    wire = Canned(**{"tools/call": {"content": []}})
+    async with session_on(wire, DISCOVERED) as session:
+        with pytest.raises(ValidationError):
+            await session.send_request(call(), Raw)
+        wire.answers["tools/call"] = {"content": [], "resultType": "novel"}
+        assert (await session.send_request(call(), Raw)).root["resultType"] == "novel"
+
+
+async def test_a_malformed_modern_call_result_is_accepted() -> None:
+    """The SDK takes what is no `CallToolResult` for an `InputRequiredResult` of any type, so the
+    engine checks a complete result itself. When this fails, that check can go."""
+    wire = Canned(**{"tools/call": {"content": "no list", "resultType": "complete"}})
+    async with session_on(wire, DISCOVERED) as session:
+        assert (await session.send_request(call(), Raw)).root["content"] == "no list"
+
+
+async def test_a_malformed_legacy_call_result_is_refused() -> None:
+    """`_engine/connection.py` turns this ValidationError into `InvalidResult`."""
+    async with session_on(Canned(**{"tools/call": {"content": 1}}), INITIALIZED) as session:
+        with pytest.raises(ValidationError):
+            await session.send_request(call(), Raw)
+
+
+async def test_one_malformed_tool_fails_the_whole_list() -> None:
+    """Why lists are sent leniently and parsed tool by tool (`_engine/toolbook.py`)."""
+    tools = [{"name": "good", "inputSchema": {"type": "object"}}, {"name": "bad"}]
+    wire = Canned(**{"tools/list": {**LISTED, "tools": tools}})
+    async with session_on(wire, DISCOVERED) as session:
+        with pytest.raises(ValidationError):
+            await session.list_tools()
+
+
+async def test_a_raw_result_keeps_fields_that_the_sdk_does_not_know() -> None:
+    """`CallResult.raw` is the result as it came (P11)."""
+    odd = {"content": [{"type": "text", "text": "", "new": 1}], "resultType": "complete", "x": [1]}
+    async with session_on(Canned(**{"tools/call": odd}), DISCOVERED) as session:
+        assert (await session.send_request(call(), Raw)).root == odd
+
+
+async def test_parameters_become_headers_only_after_listing_on_the_same_session() -> None:
+    """Why `_engine/toolbook.py` computes `Mcp-Param-*` from the catalogue, for every generation."""
+    schema = {"type": "object", "properties": {"r": {"type": "string", "x-mcp-header": "R"}}}
+    tools = [{"name": "count", "inputSchema": schema}]
+    wire = Canned(**{"tools/call": CALLED, "tools/list": {**LISTED, "tools": tools}})
+    for listed in (False, True):
+        async with session_on(wire, DISCOVERED) as session:
+            if listed:
+                await session.list_tools()
+            await session.send_request(call(r="eu"), Raw)
+        sent = {name.lower() for name in wire.sent[-1][2].get("headers", {})}
+        assert ("mcp-param-r" in sent) == listed
+
+
+def test_the_functions_behind_those_headers_are_there() -> None:
+    """`_engine/toolbook.py` imports them from `mcp.shared.inbound`."""
+    schema = {"type": "object", "properties": {"r": {"type": "string", "x-mcp-header": "R"}}}
+    assert find_invalid_x_mcp_header(schema) is None
+    found = mcp_param_headers(x_mcp_header_map(schema), {"r": "eu"})
+    assert {name.lower(): value for name, value in found.items()} == {"mcp-param-r": "eu"}
+
+
+async def test_the_listen_driver_contains_an_mcp_error_and_nothing_else() -> None:
+    """Why `WireFault` is an `MCPError`: any other exception would kill the session's task group,
+    and with it every call."""
+    fault = MCPError(code=-1, message="broken")
+    async with session_on(Canned(**{"subscriptions/listen": fault}), DISCOVERED) as session:
+        with pytest.raises((MCPError, SubscriptionLost)):
+            async with listen(session, tools_list_changed=True):
+                pass
+        assert await session.send_discover(MODERN)
+    with pytest.raises(ExceptionGroup):
+        async with session_on(
+            Canned(**{"subscriptions/listen": LookupError("other")}), DISCOVERED
+        ) as session:
+            async with listen(session, tools_list_changed=True):
+                pass
+
+
+async def test_waiting_for_the_ack_of_listen_has_no_end_of_its_own() -> None:
+    """Whoever listens must bound the wait."""
+
+    class Silent(Canned):
+        async def send_raw_request(self, *args: Any, **options: Any) -> dict[str, Any]:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    async with session_on(Silent(), DISCOVERED) as session:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2), listen(session, tools_list_changed=True):
+                pass
+
+
+async def test_rounds_of_input_are_not_the_sessions_business() -> None:
+    """The rounds live in `mcp.Client`; `_engine/calling.py` has to drive its own."""
+    asks = {"resultType": "input_required", "requestState": "s"}
+    async with session_on(Canned(**{"tools/call": asks}), DISCOVERED) as session:
+        assert (await session.send_request(call(), Raw)).root == asks
+        with pytest.raises(RuntimeError):
+            await session.call_tool("count", {})
+    assert "input_required_max_rounds" in inspect.signature(SdkClient).parameters
+
+
+def test_ids_as_text_and_as_numbers_are_the_same_id() -> None:
+    """`_wire/jsonrpc.py:answers` accepts "1" for 1 by this function."""
+    assert coerce_request_id("1") == coerce_request_id(1)
+
+
+def test_the_versions_of_both_eras() -> None:
+    """`_engine/negotiate.py` and `_wire/http.py` tell the eras apart by these."""
+    assert MODERN_PROTOCOL_VERSIONS[-1] == MODERN
+    assert list(HANDSHAKE_PROTOCOL_VERSIONS) == [
+        *("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"),
+    ]
