@@ -275,7 +275,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what a call costs.")
     parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
     parser.add_argument("--calls", type=int, default=128, help="calls in one turn")
-    parser.add_argument("--turns", type=int, default=9, help="turns of each contender")
+    parser.add_argument("--turns", type=int, default=7, help="turns of each contender")
     parser.add_argument("--open", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.open:

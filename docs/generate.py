@@ -187,10 +187,11 @@ CALLS_HEAD = ("what was seen", "failure", "did it run?", "plain", "marked", "`ne
 
 LEGEND = """
 “–” means that the call is not sent again and the error is raised. “Again, once”: after the remedy
-in the next table, which is tried once in a call; a second such answer is raised. “When asked to”:
-after the Retry-After of the server, if the deadline allows; a Retry-After also takes the place of
-any other pause. “°” draws on the budget of the server. Requests that only read (lists, prompts,
-resources, completions, ping) are sent as if under `always`.
+in the next table, which is tried once in a call; a second such answer is raised, and so is a 401
+or 403 if the authorizer has no better credentials. “When asked to”: after the Retry-After of the
+server, if the deadline allows; a Retry-After also takes the place of any other pause. “°” draws on
+the budget of the server. Requests that only read (lists, prompts, resources, completions, ping)
+are sent as if under `always`.
 
 A broken answer stream of a legacy server that numbers its events is resumed first; it comes to
 this table only when that fails. A tool's own error (`isError`) is a result and no failure. A call
@@ -247,13 +248,13 @@ def bounds() -> str:
         f"- All calls of a client together (°) may be sent again `replay_burst` times"
         f" ({default['replay_burst']}) at once, and `replay_rate` times a second"
         f" ({default['replay_rate']:g}) after that.",
-        f"- A pause is at most {backoff.first:g} s before the first replay, {backoff.factor:g} times"
-        f" as long before each further one, up to {backoff.cap:g} s, and at least half of that; where"
-        " between is left to chance.",
-        f"- After `breaker_threshold` transport faults in a row ({default['breaker_threshold']}):"
-        " the failures *unreachable* and *broken*, nothing else. Then calls fail at once with"
-        f" `ServerUnavailable`; one may probe after `breaker_cooldown`"
-        f" ({default['breaker_cooldown']:g} s), a time that doubles while probes fail.",
+        f"- A pause is at most {backoff.first:g} s before the first replay, {backoff.factor:g}"
+        f" times as long before each further one, up to {backoff.cap:g} s, and at least half of"
+        " that; where between is left to chance.",
+        f"- After `breaker_threshold` transport faults in a row ({default['breaker_threshold']};"
+        " only *unreachable* and *broken* count) calls fail at once with `ServerUnavailable`. After"
+        f" `breaker_cooldown` ({default['breaker_cooldown']:g} s) one of them may probe; the time"
+        " doubles while probes fail.",
     ]
     return "\n".join(fill(line, WIDTH, subsequent_indent="  ") for line in lines)
 

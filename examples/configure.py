@@ -7,11 +7,10 @@ from mainstay.testing import ScriptedServer
 
 
 async def main() -> None:
-    async with ScriptedServer.spawn(api_key="k-123") as server:
+    async with ScriptedServer.spawn() as server:
         spec = ServerSpec(
             name="billing",
             url=server.url,
-            api_key="k-123",
             timeouts=Timeouts(call=20.0, extend_on_progress=True),
             replay_tools={"record": "never", "echo": "always"},
             max_in_flight=16,

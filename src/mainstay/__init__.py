@@ -51,7 +51,8 @@ from mainstay.results import CallResult
 
 if TYPE_CHECKING:
     from mainstay._engine.call import Call
-    from mainstay._engine.client import Client, Observation
+    from mainstay._engine.client import Client
+    from mainstay._engine.observing import Observation
     from mainstay.config import TLS, ServerSpec, Timeouts
 
 __all__ = [
@@ -102,7 +103,7 @@ __all__ = [
 _LAZY = {
     "Call": "mainstay._engine.call",
     "Client": "mainstay._engine.client",
-    "Observation": "mainstay._engine.client",
+    "Observation": "mainstay._engine.observing",
     "ServerSpec": "mainstay.config",
     "TLS": "mainstay.config",
     "Timeouts": "mainstay.config",

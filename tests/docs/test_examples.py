@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, Client, MainstayError
+from mainstay import TLS, CallOutcomeUnknown, Client, MainstayError, ServerSpec, Timeouts
 from mainstay.testing import ScriptedServer
 from tests.docs.markdown import (
     EXAMPLES,
@@ -201,9 +201,28 @@ class Prompt:
         return printed.getvalue()
 
 
+# -- settings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "within"), [(ServerSpec, ""), (Timeouts, "timeouts."), (TLS, "tls.")], ids=name
+)
+def test_the_page_about_configuration_names_every_setting(model: type[Any], within: str):
+    page = (ROOT / "docs" / "how-to" / "configure-one-server.md").read_text(encoding="utf-8")
+    groups = {"timeouts", "tls"}
+    settings = [f"`{within}{key}`" for key in model.model_fields if key not in groups]
+    assert [setting for setting in settings if setting not in page] == []
+
+
 # -- links --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_links_of_a_page_lead_somewhere(page: Path):
     assert [link for link in links(page) if not (page.parent / link).exists()] == []
+
+
+def test_every_page_can_be_reached_from_the_index():
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / link).resolve() for link in links(index)}
+    assert [page for page in PAGES if page != index and page not in linked] == []

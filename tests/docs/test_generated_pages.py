@@ -1,12 +1,16 @@
 """The pages that are drawn from the code are what the code draws."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
+
+from mainstay import errors
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = ["reference/recovery.md", "reference/lifecycle.md"]
@@ -58,3 +62,27 @@ def test_an_unknown_argument_changes_nothing(copied: Path):
     before = {name: (copied / name).stat().st_mtime_ns for name in PAGES}
     assert generate(copied, "--chek").returncode == 2
     assert {name: (copied / name).stat().st_mtime_ns for name in PAGES} == before
+
+
+# --- a page that is written by hand, and held to the code all the same -----------------------
+
+ERRORS_PAGE = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
+
+
+def tree(text: str) -> list[str]:
+    """The lines of a drawn tree without what is said about each class."""
+    drawn = re.findall(r"^ *[A-Z]\w+(?:\(\w+\))?(?=$| {2,})", dedent(text), re.MULTILINE)
+    return drawn[drawn.index("MainstayError") :]
+
+
+def test_the_page_of_errors_draws_the_tree_as_the_module_does():
+    drawn = ERRORS_PAGE.partition("```text\n")[2].partition("```")[0]
+    module = (errors.__doc__ or "").partition("\n\n")[2].partition("\n\n")[0]
+    assert tree(drawn) == tree(module)
+
+
+def test_the_page_of_errors_says_of_each_what_to_do():
+    rows = set(re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", ERRORS_PAGE, re.MULTILINE))
+    public = [getattr(errors, name) for name in errors.__all__]
+    raised = {c.__name__ for c in public if isinstance(c, type) and issubclass(c, Exception)}
+    assert raised - {"MainstayError", "CallError"} <= rows

@@ -3,7 +3,7 @@
 import logging
 import traceback
 import warnings
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,14 +41,23 @@ class Stage:
         spec = self.client.spec
         said = [repr(self.client), repr(spec), str(spec), repr(self.client.handshake)]
         for error in self.errors:
-            said += [str(error), repr(error), repr(getattr(error, "failure", None))]
             said += traceback.format_exception(error)
+            for each in chain(error):
+                said += [str(each), repr(each), repr(getattr(each, "failure", None))]
         for event in self.events:
             said += [repr(event), str(event), event.to_json()]
         formatter = logging.Formatter()
         said += [formatter.format(record) for record in self.logs.records]
         said += [repr(record.args) for record in self.logs.records]
         return "\n".join(said)
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error with all its causes and contexts, also those that a traceback would not print."""
+    if error is not None:
+        yield error
+        yield from chain(error.__cause__)
+        yield from chain(error.__context__)
 
 
 @asynccontextmanager

@@ -158,3 +158,15 @@ def black_hole() -> Iterator[str]:
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+
+
+async def assert_stays_closed(server: ScriptedServer, client: Client) -> None:
+    """Nothing is open, nothing was opened again, and the client says so."""
+    assert (client.is_initialized, client.session_id, client.era) == (False, None, None)
+    requests = len(await server.requests())
+    async with asyncio.timeout(BOUND):
+        while await server.open_connections():
+            await asyncio.sleep(0.005)
+    await anyio.wait_all_tasks_blocked()
+    assert len(await server.requests()) == requests
+    assert await server.open_connections() == 0

@@ -137,14 +137,19 @@ class RawServer:
         method = asked.message.get("method")
         if self._only or method == "tools/call":
             return self._answer(asked)
-        if method == "initialize":
-            info = {"name": "raw", "version": "1"}
-            result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info}
-            return http(result_for(asked, result))
-        if asked.id is None:
-            return http(b"", status="202 Accepted")
-        error = {"code": -32601, "message": "Method not found"}
-        return http(json.dumps({"jsonrpc": "2.0", "id": asked.id, "error": error}).encode())
+        return handshake(asked)
+
+
+def handshake(asked: Asked) -> bytes:
+    """What a plain legacy server without sessions answers."""
+    if asked.message.get("method") == "initialize":
+        info = {"name": "raw", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info}
+        return http(result_for(asked, result))
+    if asked.id is None:
+        return http(b"", status="202 Accepted")
+    error = {"code": -32601, "message": "Method not found"}
+    return http(json.dumps({"jsonrpc": "2.0", "id": asked.id, "error": error}).encode())
 
 
 async def read_request(reader: asyncio.StreamReader) -> Asked:

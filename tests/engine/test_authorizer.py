@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mainstay import AuthNeeded, Client
+from mainstay.config.spec import ConfigWarning
 from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.helpers_tasks import BOUND, HANDSHAKE, Era, closing, every_era, outcome
 
@@ -114,6 +115,24 @@ async def test_a_hundred_refused_calls_refresh_once(era: Era, when: str, pause: 
         assert len(auth.refreshes) == 1
 
 
+@every_era
+async def test_a_caller_cancelled_during_the_refresh_keeps_no_other_from_it(era: Era):
+    auth = Rotating("old", KEY, pause=20.0)
+    async with authorized(era, auth, api_key=KEY) as (server, client):
+        first = asyncio.create_task(client.call_tool("echo", {"text": "first"}))
+        await server.requests(HANDSHAKE[era], at_least=1)
+        async with asyncio.timeout(BOUND):
+            while not auth.refreshes:
+                await asyncio.sleep(0.002)
+        second = asyncio.create_task(client.call_tool("echo", {"text": "second"}))
+        await server.requests(HANDSHAKE[era], at_least=2)
+        auth.pause = 0.0
+        first.cancel()
+        assert (await asyncio.wait_for(second, BOUND)).text == "second"
+        assert first.cancelled()
+        assert len(auth.refreshes) == 2
+
+
 class Failing:
     """An authorizer that breaks down, and quotes what it should not."""
 
@@ -154,3 +173,67 @@ async def test_an_authorizer_that_fails_at_a_challenge_fails_the_call(era: Era):
         error = await outcome(client.call_tool("record"))
         assert type(error) is AuthNeeded
         assert error.status == 401
+
+
+class Giving:
+    """An authorizer that gives these headers."""
+
+    def __init__(self, headers: Any) -> None:
+        self.given: Any = headers
+
+    async def headers(
+        self, server: str, principal: str | None, method: str, url: str
+    ) -> Mapping[str, str]:
+        return self.given
+
+    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+        return False
+
+
+UNFIT = {
+    "a line break": {"authorization": "Bearer x\r\nx-injected: y"},
+    "the session": {"Mcp-Session-Id": "stolen"},
+    "the host": {"Host": "elsewhere"},
+    "a number": {"x-number": 1},
+    "no headers": "Bearer x",
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("given", UNFIT)
+@every_era
+async def test_headers_that_an_authorizer_may_not_give_fail_the_call(
+    era: Era, given: str, opened: bool
+):
+    auth = Giving({})
+    async with authorized(era, auth) as (server, client):
+        if opened:
+            await client.connect()
+        before, auth.given = len(await server.requests()), UNFIT[given]
+        assert type(await outcome(client.call_tool("record"))) is AuthNeeded
+        assert len(await server.requests()) == before
+        auth.given = {}
+        assert (await client.call_tool("echo", {"text": "x"})).text == "x"
+
+
+@every_era
+async def test_an_authorizer_does_not_change_what_a_body_is(era: Era):
+    auth = Giving({"Content-Type": "text/plain", "accept": "text/html", "X-Given": "yes"})
+    async with authorized(era, auth) as (_, client):
+        found = (await client.call_tool("headers")).data
+        assert found["content-type"] == "application/json"
+        assert found["accept"] == "application/json, text/event-stream"
+        assert found["x-given"] == "yes"
+
+
+@pytest.mark.requirement("H5")
+@every_era
+async def test_a_key_wins_over_credentials_in_the_url(era: Era):
+    async with ScriptedServer.local(era=era) as server:
+        url = server.url.replace("127.0.0.1", "user:password@127.0.0.1")
+        with pytest.warns(ConfigWarning):
+            client = Client({"name": "kit", "url": url, "mode": era, "api_key": KEY})
+        async with closing(client):
+            found = (await client.call_tool("headers")).data
+        assert found["authorization"] == f"Bearer {KEY}"

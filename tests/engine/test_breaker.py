@@ -52,6 +52,16 @@ async def test_repeated_transport_faults_open_the_breaker_and_a_probe_closes_it(
         assert [result.text for result in results] == ["recorded"] * 10
 
 
+@eras
+async def test_failed_openings_open_the_breaker_too(era: Any):
+    step = "initialize" if era == "legacy" else "server/discover"
+    async with talking({**FRAGILE, "mode": era}, era=era) as (server, client):
+        await server.script(Rule(method=step, times=3, do=Behaviour(status=502)))
+        for asked in (1, 2, 3, 3, 3):
+            assert isinstance(await failure_of(record(client)), ServerUnavailable)
+            assert len(await server.requests()) == asked
+
+
 async def test_a_probe_that_fails_keeps_the_breaker_open_for_longer():
     async with talking(FRAGILE) as (server, client):
         await broken_open(server, client, LOST)

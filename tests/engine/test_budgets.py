@@ -10,6 +10,7 @@ import pytest
 
 from mainstay import (
     CallNotDelivered,
+    CallNotSentInTime,
     CallOutcomeUnknown,
     CallTimedOut,
     Client,
@@ -68,6 +69,35 @@ async def test_one_deadline_covers_connecting_and_backing_off():
     assert isinstance(error, ServerUnavailable | CallNotDelivered)
     assert error.delivery is Delivery.NOT_SENT
     assert 0.2 <= took < 1.3
+
+
+@pytest.mark.requirement("P3", "P1")
+async def test_a_deadline_that_passes_while_a_session_is_replaced_is_not_delivered():
+    async with talking(era="legacy") as (server, client):
+        await client.connect()
+        await server.forget_sessions()
+        await server.script(Rule(method="initialize", times=1, do=Behaviour(delay=0.8)))
+        error = await failure_of(record(client, timeout=0.3))
+        assert isinstance(error, CallNotSentInTime)
+        assert error.delivery in (Delivery.NOT_SENT, Delivery.REFUSED)
+        assert await server.executions(KEY) == 0
+        assert (await record(client)).attempts == 1
+        assert len(await server.requests("initialize")) == 2
+
+
+@pytest.mark.requirement("P3")
+@pytest.mark.parametrize("mode", ["auto", "legacy", "modern"])
+async def test_each_opening_is_bounded_by_the_connect_timeout(mode: str):
+    settings = {"mode": mode, "timeouts": {"connect": 0.3}, "max_replays": 1}
+    async with talking(settings) as (server, client):
+        for step in ("initialize", "server/discover"):
+            await server.script(Rule(method=step, do=Behaviour(hang=True)))
+        started = time.monotonic()
+        error = await failure_of(record(client))
+        assert isinstance(error, ServerUnavailable)
+        assert error.delivery is Delivery.NOT_SENT
+        assert 0.6 <= time.monotonic() - started < 2.0
+        assert await server.requests("tools/call") == []
 
 
 @pytest.mark.requirement("P3")
@@ -144,6 +174,18 @@ async def test_a_server_that_asks_for_no_wait_is_asked_again_at_once():
 
 
 @pytest.mark.requirement("P4")
+@eras
+async def test_retry_after_counts_for_the_handshake_too(era: Any):
+    step = "initialize" if era == "legacy" else "server/discover"
+    async with talking({"mode": era}, era=era) as (server, client):
+        wait = Behaviour(status=503, headers={"retry-after": "0.6"})
+        await server.script(Rule(method=step, times=1, do=wait))
+        assert (await record(client)).attempts == 2
+        first, second = await server.requests(step)
+        assert 0.55 <= second.at - first.at < 1.5
+
+
+@pytest.mark.requirement("P4")
 async def test_retry_after_may_be_a_date():
     async with talking() as (server, client):
         await client.connect()
@@ -201,6 +243,16 @@ async def test_an_outage_costs_the_server_no_more_replays_than_its_bucket_holds(
         outcomes = await together(*(record(client, "record_read_only") for _ in range(20)))
         assert all(isinstance(outcome, MainstayError) for outcome in outcomes)
         assert len(await server.requests("tools/call")) == 20 + 5
+
+
+@pytest.mark.requirement("P4")
+async def test_an_outage_at_the_handshake_causes_no_storm():
+    settings = {"replay_burst": 5, "replay_rate": 0.0, "breaker_threshold": 0, "mode": "legacy"}
+    async with talking(settings, era="legacy") as (server, client):
+        await server.script(Rule(method="initialize", do=Behaviour(status=503)))
+        outcomes = await together(*(record(client) for _ in range(50)))
+        assert {type(outcome) for outcome in outcomes} == {ServerUnavailable}
+        assert 2 <= len(await server.requests("initialize")) <= 1 + 5
 
 
 @pytest.mark.requirement("P4")

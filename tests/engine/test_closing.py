@@ -1,15 +1,15 @@
 """`aclose` frees everything, at once, whatever is going on; and the client can start again."""
 
 import asyncio
-from collections.abc import Mapping
+import itertools
 
 import anyio
 import pytest
 
 from mainstay import (
-    CallError,
     CallNotDelivered,
     CallOutcomeUnknown,
+    CallResult,
     Client,
     Event,
     MainstayError,
@@ -25,6 +25,7 @@ from tests.engine.helpers_tasks import (
     Encoding,
     Era,
     Took,
+    assert_stays_closed,
     black_hole,
     client_of,
     closing,
@@ -36,18 +37,6 @@ from tests.engine.helpers_tasks import (
 )
 
 pytestmark = pytest.mark.requirement("S9")
-
-
-async def assert_stays_closed(server: ScriptedServer, client: Client) -> None:
-    """Nothing is open, nothing was opened again, and the client says so."""
-    assert (client.is_initialized, client.session_id, client.era) == (False, None, None)
-    requests = len(await server.requests())
-    async with asyncio.timeout(BOUND):
-        while await server.open_connections():
-            await asyncio.sleep(0.005)
-    await anyio.wait_all_tasks_blocked()
-    assert len(await server.requests()) == requests
-    assert await server.open_connections() == 0
 
 
 @every_encoding
@@ -102,7 +91,7 @@ async def test_closing_during_the_probe_of_the_era_is_prompt():
         await server.requests("server/discover", at_least=1)
         with Took() as took:
             await client.aclose()
-        assert took.seconds < 1.0
+        assert took.seconds < PROMPT
         assert type(await outcome(caller)) is ServerUnavailable
         assert await server.requests("initialize") == []
         await assert_stays_closed(server, client)
@@ -144,76 +133,34 @@ async def test_closing_while_calls_run_fails_them_at_once_and_replays_nothing(
         await assert_stays_closed(server, client)
 
 
-@every_era
-async def test_a_call_that_waits_for_its_turn_does_not_open_a_closed_client(era: Era):
-    async with serving(era, spec={"max_in_flight": 1}) as (server, client):
+async def test_closing_ends_a_replaced_session_with_the_calls_that_still_run_there():
+    async with serving("legacy") as (server, client):
         await client.connect()
-        first = asyncio.create_task(client.call_tool("slow", {"seconds": LONG}))
+        old = asyncio.create_task(client.call_tool("slow", {"seconds": LONG}))
         await server.requests(tool="slow", at_least=1)
-        waiting = [asyncio.create_task(client.call_tool("record")) for _ in range(3)]
-        await anyio.wait_all_tasks_blocked()
-        await client.aclose()
-        assert type(await outcome(first)) is CallOutcomeUnknown
-        for caller in waiting:
-            error = await outcome(caller)
-            assert isinstance(error, CallNotDelivered | ServerUnavailable)
-        assert await server.executions("record") == 0
-        assert len(await server.requests(HANDSHAKE[era])) == 1
-        await assert_stays_closed(server, client)
-
-
-@every_era
-async def test_a_call_that_waits_to_be_replayed_does_not_open_a_closed_client(era: Era):
-    async with serving(era) as (server, client):
-        wait = Behaviour(status=429, headers={"retry-after": "0.3"})
-        await server.script(Rule(tool="record", do=wait, times=1))
-        events: list[Event] = []
-        client.observe(events.append, listen=False)
-        caller = asyncio.create_task(client.call_tool("record"))
-        await until(lambda: any(isinstance(e, Replaying) for e in events), "the backoff")
-        await client.aclose()
-        error = await outcome(caller)
-        assert isinstance(error, CallError | ServerUnavailable)
-        assert await server.executions("record") == 0
-        assert len(await server.requests(HANDSHAKE[era])) == 1
-        await assert_stays_closed(server, client)
-
-
-class Pensive:
-    """An authorizer that takes its time, once it is told to."""
-
-    def __init__(self) -> None:
-        self.thinking, self.go_on = asyncio.Event(), asyncio.Event()
-        self.go_on.set()
-
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
-        if not self.go_on.is_set():
-            self.thinking.set()
-            await self.go_on.wait()
-        return {}
-
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
-        return False
-
-
-@every_era
-async def test_a_call_whose_authorizer_still_thinks_fails_honestly_when_the_client_closes(era: Era):
-    auth = Pensive()
-    async with ScriptedServer.local(era=era) as server:
-        spec = {"name": "kit", "url": server.url, "mode": era}
-        client = Client(spec, auth=auth, terminate_on_close=False)
-        await client.connect()
-        auth.go_on.clear()
-        caller = asyncio.create_task(client.call_tool("record"))
-        await auth.thinking.wait()
+        await server.forget_sessions()
+        await client.call_tool("echo", {"text": "on the new session"})
+        assert not old.done()
         with Took() as took:
             await client.aclose()
+            assert type(await outcome(old)) is CallOutcomeUnknown
         assert took.seconds < PROMPT
-        auth.go_on.set()
-        error = await outcome(caller)
-        assert isinstance(error, MainstayError)
+        assert await server.executions("slow") == 1
+        await assert_stays_closed(server, client)
+
+
+async def test_closing_during_the_handshake_of_a_replacement_is_prompt_and_honest():
+    async with serving("legacy") as (server, client):
+        await client.connect()
+        await server.forget_sessions()
+        await server.script(Rule(method="initialize", do=Behaviour(delay=LONG)))
+        caller = asyncio.create_task(client.call_tool("record"))
+        await server.requests("initialize", at_least=2)
+        with Took() as took:
+            await client.aclose()
+            error = await outcome(caller)
+        assert took.seconds < PROMPT
+        assert isinstance(error, CallNotDelivered | ServerUnavailable)
         assert await server.executions("record") == 0
         await assert_stays_closed(server, client)
 
@@ -290,3 +237,32 @@ async def test_closing_ends_the_stream_of_notices_and_the_next_start_opens_it_ag
             await assert_stays_closed(server, client)
         kinds = [event.kind for event in events]
         assert kinds == ["connected", "notice", "disconnected"] * 2
+
+
+@every_encoding
+@every_era
+async def test_closing_again_and_again_under_traffic_ends_clean(era: Era, encoding: Encoding):
+    async with serving(era, encoding) as (server, client):
+        closed = asyncio.Event()
+        outcomes: list[object] = []
+
+        async def caller(number: int) -> None:
+            for turn in itertools.count():
+                if closed.is_set():
+                    return
+                key = {"text": f"{number}-{turn}", "key": f"{number}-{turn}"}
+                outcomes.append(await outcome(client.call_tool("echo", key)))
+
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+            for number in range(10):
+                group.create_task(caller(number))
+            for _ in range(20):
+                done = len(outcomes)
+                await until(lambda: len(outcomes) > done + 5, "traffic")  # noqa: B023
+                await client.aclose()
+            closed.set()
+        await client.aclose()
+        strange = [o for o in outcomes if not isinstance(o, CallResult | MainstayError)]
+        assert strange == []
+        assert max((await server.ledger()).values()) == 1
+        await assert_stays_closed(server, client)

@@ -49,7 +49,7 @@ async def test_of_fifty_calls_in_flight_one_broken_socket_fails_one(
         await client.connect()
         session = client.session_id
         await set_trap(fault, server, proxy)
-        slow = {"seconds": 0.3}
+        slow = {"seconds": 0.6}
         others = [asyncio.create_task(client.call_tool("slow", slow)) for _ in range(49)]
         await server.requests(tool="slow", at_least=49)
 

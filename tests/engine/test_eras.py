@@ -162,6 +162,27 @@ async def test_a_version_refusal_negotiates_again_and_sends_the_call_again() -> 
         assert await server.executions("echo") == 1
 
 
+@pytest.mark.parametrize("mode", ["auto", "modern"])
+@pytest.mark.requirement("S12")
+async def test_a_probe_refused_for_its_version_is_repeated_at_the_one_named(mode: str) -> None:
+    refusal = {"code": -32022, "message": "no", "data": {"supported": ["2031-01-01", MODERN]}}
+    async with ScriptedServer.local(era="both") as server, client_of(server, mode=mode) as client:
+        await server.script(when(PROBE, times=1, status=400, error=refusal))
+        await client.connect()
+        assert client.era == "modern"
+        assert await methods(server) == [PROBE, PROBE]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "modern"])
+@pytest.mark.requirement("S12")
+async def test_a_handshake_that_is_none_is_told_as_such(mode: str) -> None:
+    async with ScriptedServer.local(era="both") as server, client_of(server, mode=mode) as client:
+        await server.script(when(result={"resultType": "complete", "hello": 1}))
+        with pytest.raises(RemoteProtocolError):
+            await client.connect()
+        assert not client.is_initialized
+
+
 @pytest.mark.requirement("S12")
 async def test_a_modern_server_that_becomes_legacy_is_followed() -> None:
     refusal = {"code": -32022, "message": "no", "data": {"supported": HANDSHAKES}}

@@ -1,32 +1,25 @@
-"""Trust, proxies, timeouts and redirects; and mistakes that are named before anything is opened."""
+"""Trust, proxies and timeouts are settings of every connection."""
 
 import datetime
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mainstay import (
-    TLS,
     CallOutcomeUnknown,
     CallTimedOut,
     Client,
     ConfigError,
     Delivery,
     FailureKind,
-    RemoteProtocolError,
-    ServerSpec,
     ServerUnavailable,
-    Timeouts,
 )
-from mainstay.config.spec import ConfigWarning
 from mainstay.testing import ScriptedServer
 from tests.engine.certificates import NOW, Authority, HttpProxy, wants_client_certificate
 from tests.engine.helpers_wire import (
-    Asked,
     Era,
     RawServer,
     both_eras,
@@ -34,7 +27,6 @@ from tests.engine.helpers_wire import (
     http,
     methods,
     result_for,
-    when,
 )
 
 
@@ -54,7 +46,7 @@ def here(authority: Authority) -> tuple[str, str]:
 @pytest.fixture(params=["ca_file", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "dir"])
 def trust(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[tuple[Authority, dict[str, Any]]]:
+) -> tuple[Authority, dict[str, Any]]:
     """An authority, and a way to say that it is trusted."""
     authority = Authority(tmp_path)
     spec: dict[str, Any] = {}
@@ -67,7 +59,7 @@ def trust(
             monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority.directory())
         case name:
             monkeypatch.setenv(name, authority.file)
-    yield authority, spec
+    return authority, spec
 
 
 @pytest.mark.requirement("S10")
@@ -292,175 +284,11 @@ async def test_the_time_to_connect_is_a_setting() -> None:
         full.listen(0)
         port = full.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):  # the backlog is full from now on
-            client = Client(
-                {
-                    **{"url": f"http://127.0.0.1:{port}/mcp", "name": "kit", "max_replays": 0},
-                    "timeouts": {"connect": 0.3},
-                }
-            )
+            spec = {"name": "kit", "max_replays": 0, "timeouts": {"connect": 0.3}}
+            client = Client({**spec, "url": f"http://127.0.0.1:{port}/mcp"})
             began = time.monotonic()
             with pytest.raises(ServerUnavailable) as caught:
                 await client.call_tool("echo", timeout=5)
             assert time.monotonic() - began < 2
             assert caught.value.delivery is Delivery.NOT_SENT
             await client.aclose()
-
-
-# -- redirects ---------------------------------------------------------------------------------
-
-
-@both_eras
-@pytest.mark.parametrize("status", [307, 308])
-@pytest.mark.requirement("S10")
-async def test_a_redirect_inside_the_origin_is_followed(era: Era, status: int) -> None:
-    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
-        await server.script(when(tool="echo", times=1, status=status, redirect="/mcp?moved"))
-        result = await client.call_tool("echo", {"text": "hi"})
-        assert (result.text, result.attempts) == ("hi", 1)
-        assert await server.executions("echo") == 1
-        assert len(await server.requests("tools/call")) == 2
-
-
-@pytest.mark.parametrize(("status", "asked"), [("307", 6), ("308", 4)])
-@pytest.mark.requirement("S10")
-async def test_only_a_permanent_redirect_is_remembered(status: str, asked: int) -> None:
-    def answer(request: Asked) -> bytes:
-        if request.target == "/mcp":
-            return http(b"", "location: /new", status=f"{status} Moved")
-        return http(result_for(request))
-
-    async with RawServer(answer) as server, client_of(server, mode="legacy") as client:
-        for _ in range(3):
-            assert (await client.call_tool("any")).text == "hello"
-        targets = [one.target for one in server.asked if one.message.get("method") == "tools/call"]
-    assert len(targets) == asked
-    assert targets[:2] == ["/mcp", "/new"]
-
-
-@both_eras
-@pytest.mark.parametrize("status", [301, 302, 303])
-@pytest.mark.requirement("S10")
-async def test_a_redirect_that_would_drop_the_request_is_not_followed(
-    era: Era, status: int
-) -> None:
-    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
-        await server.script(when(tool="echo", times=1, status=status, redirect="/mcp?moved"))
-        with pytest.raises(CallOutcomeUnknown) as caught:
-            await client.call_tool("echo", {"text": "hi"})
-        assert caught.value.status == status
-        assert len(await server.requests("tools/call")) == 1
-        assert (await client.call_tool("echo", {"text": "on"})).text == "on"
-
-
-AWAY = {
-    "another port": "http://127.0.0.1:{port}/mcp",
-    "another host": "http://localhost:{port}/mcp",
-    "another scheme": "https://127.0.0.1:{port}/mcp",
-    "no scheme": "//127.0.0.1:{port}/mcp",
-    "a user": "http://127.0.0.1@localhost:{port}/mcp",
-}
-
-
-@both_eras
-@pytest.mark.parametrize("opening", [True, False])
-@pytest.mark.parametrize("location", AWAY.values(), ids=AWAY.keys())
-@pytest.mark.requirement("S10")
-async def test_a_redirect_out_of_the_origin_is_not_followed(
-    era: Era, opening: bool, location: str
-) -> None:
-    async with ScriptedServer.local() as elsewhere, ScriptedServer.local(era=era) as server:
-        target = location.format(port=elsewhere.port)
-        async with client_of(server, mode=era, api_key="hush", max_replays=0) as client:
-            if not opening:
-                await client.connect()
-            await server.script(when(status=307, redirect=target))
-            expected = RemoteProtocolError if opening else CallOutcomeUnknown
-            with pytest.raises(expected) as caught:
-                await client.call_tool("echo", {"text": "hi"})
-            assert caught.value.status == 307
-            assert str(elsewhere.port) in str(caught.value)
-            await server.clear()
-            assert (await client.call_tool("echo", {"text": "on"})).text == "on"
-        assert await elsewhere.connections() == 0
-
-
-@pytest.mark.parametrize("location", ["", "http://[", "mailto:a@b", "/mcp?again"])
-@pytest.mark.requirement("S10")
-async def test_a_redirect_that_leads_nowhere_ends(location: str) -> None:
-    async with ScriptedServer.local() as server, client_of(server) as client:
-        await client.connect()
-        await server.script(when(tool="echo", status=307, redirect=location))
-        with pytest.raises(CallOutcomeUnknown):
-            await client.call_tool("echo", {"text": "hi"}, timeout=3)
-        assert len(await server.requests("tools/call")) <= 6
-
-
-# -- mistakes ----------------------------------------------------------------------------------
-
-GOOD = {"url": "http://127.0.0.1:9/mcp", "name": "kit"}
-MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "no url": ({"url": "not a url"}, "url"),
-    "no scheme": ({"url": "127.0.0.1:8000/mcp"}, "url"),
-    "another scheme": ({"url": "ftp://127.0.0.1/mcp"}, "url"),
-    "no host": ({"url": "http:///mcp"}, "url"),
-    "an impossible port": ({"url": "http://127.0.0.1:99999/mcp"}, "url"),
-    "a broken address": ({"url": "http://[::1/mcp"}, "url"),
-    "a space": ({"url": "http://127.0.0.1/m cp"}, "url"),
-    "a bad name": ({"name": "my server!"}, "name"),
-    "an empty name": ({"name": ""}, "name"),
-    "an unknown key": ({"colour": "blue"}, "colour"),
-    "an unknown nested key": ({"timeouts": {"conect": 1}}, "timeouts.conect"),
-    "a negative timeout": ({"timeouts": {"call": -1}}, "timeouts.call"),
-    "an endless timeout": ({"timeouts": {"connect": float("inf")}}, "timeouts.connect"),
-    "an unknown mode": ({"mode": "future"}, "mode"),
-    "a bad proxy": ({"proxy": "socks"}, "proxy"),
-    "a bad header": ({"headers": {"x": "a\r\nb: c"}}, "headers.x"),
-    "a protocol header": ({"headers": {"Mcp-Session-Id": "x"}}, "headers.mcp-session-id"),
-}
-
-
-@pytest.mark.parametrize(("given", "key"), MISTAKES.values(), ids=MISTAKES.keys())
-@pytest.mark.requirement("C3")
-def test_a_mistake_names_server_key_and_remedy(given: dict[str, Any], key: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Client({**GOOD, **given})
-    assert caught.value.key == key
-    assert caught.value.remedy
-    assert isinstance(caught.value, ValueError)
-    if "name" not in given:
-        assert caught.value.server == "kit"
-
-
-def test_settings_may_be_given_as_objects() -> None:
-    spec = ServerSpec(**GOOD, timeouts=Timeouts(call=3), tls=TLS(verify=False))
-    assert Client(spec).spec is spec
-    assert Client(spec, mode="legacy").spec.mode == "legacy"
-
-
-@pytest.mark.parametrize("mode", ["future", ""])
-@pytest.mark.requirement("C3")
-def test_a_mode_that_is_none_is_a_mistake_in_the_constructor_too(mode: Any) -> None:
-    with pytest.raises(ConfigError):
-        Client(GOOD, mode=mode)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://mcp.example.com/mcp",
-        "https://user:hush@mcp.example.com/mcp",
-        "https://mcp.example.com/mcp?api_key=hush",
-    ],
-)
-@pytest.mark.requirement("C3", "H6")
-def test_what_is_unwise_is_a_warning_that_shows_no_secret(url: str) -> None:
-    with pytest.warns(ConfigWarning) as caught:
-        client = Client(url)
-    assert not [one for one in caught if "hush" in str(one.message)]
-    assert "hush" not in repr(client) + repr(client.spec)
-
-
-@pytest.mark.parametrize("url", ["http://localhost:1/mcp", "http://[::1]/mcp", "http://127.9.9.9/"])
-@pytest.mark.requirement("C3")
-def test_plain_http_on_this_machine_is_no_warning(url: str) -> None:
-    Client(url)

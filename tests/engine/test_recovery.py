@@ -217,6 +217,25 @@ async def test_calls_that_run_on_the_old_session_finish_there(encoding: Any):
         assert ended == [new]
 
 
+@pytest.mark.requirement("S6")
+async def test_a_session_that_is_given_up_is_ended_only_after_its_last_call():
+    async with talking(era="legacy") as (server, client):
+        old = await opened(server, client)
+        slow = asyncio.create_task(client.call_tool("slow", {"seconds": 0.5}))
+        await server.requests("tools/call", "slow", at_least=1)
+        other_version = Behaviour(status=400, error={"code": -32022, "message": "no"})
+        await server.script(Rule(tool="record", times=1, do=other_version))
+        await record(client, "new")
+        assert client.session_id not in (None, old)
+        assert not slow.done()
+        assert "DELETE" not in methods(await server.requests())
+        assert [result.text for result in await together(slow)] == ["done"]
+        new = client.session_id
+        await client.aclose()
+        ended = [r.session_id for r in await server.requests() if r.http_method == "DELETE"]
+        assert sorted(ended, key=str) == sorted([old, new], key=str)
+
+
 # -- what it must not spoil -------------------------------------------------------------------
 
 
@@ -249,6 +268,15 @@ async def test_a_replacement_that_fails_once_costs_the_call_nothing_but_a_replay
         await server.script(Rule(method="initialize", times=1, do=Behaviour(status=503)))
         assert (await record(client, "patient")).attempts == 3
         assert await server.executions("patient") == 1
+
+
+@pytest.mark.requirement("S7")
+async def test_a_session_that_is_lost_during_its_own_handshake_is_replaced_as_well():
+    async with talking({"max_replays": 1}, era="legacy") as (server, client):
+        elsewhere = Rule(method="notifications/initialized", times=1, do=Behaviour(status=404))
+        await server.script(elsewhere)
+        assert (await record(client, "patient")).attempts == 2
+        assert len(await server.requests("initialize")) == 2
 
 
 @pytest.mark.requirement("S7")

@@ -16,6 +16,7 @@ from mainstay import (
     CallTimedOut,
     Client,
     ConfigError,
+    Delivery,
     InvalidArguments,
     MainstayError,
     NotPermitted,
@@ -35,6 +36,7 @@ from tests.engine.helpers_secrets import (
     QUERY,
     USER,
     Stage,
+    chain,
     stage,
 )
 from tests.engine.helpers_tasks import Era, closing, every_era, outcome
@@ -232,14 +234,14 @@ class Talkative:
     """An authorizer whose errors quote what it works with."""
 
     def __init__(self, where: str) -> None:
-        self.where = where
+        self.where, self.armed = where, False
 
     async def headers(
         self, server: str, principal: str | None, method: str, url: str
     ) -> Mapping[str, str]:
-        if self.where == "headers":
+        if self.armed and self.where == "headers":
             raise RuntimeError(f"no token for {KEY}")
-        if self.where == "malformed":
+        if self.armed and self.where == "malformed":
             return {"authorization": f"Bearer {KEY}\r\nx-other: 1"}
         return {"authorization": f"Bearer {KEY}"}
 
@@ -247,17 +249,22 @@ class Talkative:
         raise RuntimeError(f"no token for {KEY}")
 
 
+@pytest.mark.parametrize("opened", [True, False])
 @pytest.mark.parametrize("where", ["headers", "malformed", "challenge"])
 @every_era
 async def test_what_an_authorizer_says_is_not_passed_on(
-    era: Era, where: str, caplog: pytest.LogCaptureFixture
+    era: Era, where: str, opened: bool, caplog: pytest.LogCaptureFixture
 ):
     async with stage(era, caplog) as act:
-        await act.server.script(Rule(do=Behaviour(status=401)))
-        client = Client(act.client.spec, auth=Talkative(where))
-        async with closing(client):
+        auth = Talkative(where)
+        async with closing(Client(act.client.spec, auth=auth)) as client:
+            if opened:
+                await client.connect()
+            await act.server.script(Rule(do=Behaviour(status=401)))
+            auth.armed = True
             error = await outcome(client.call_tool("record"))
         assert isinstance(error, MainstayError)
+        assert error.delivery in (Delivery.NOT_SENT, Delivery.REFUSED)
         act.errors.append(error)
 
 
@@ -284,7 +291,8 @@ def test_no_mistake_in_the_configuration_shows_a_secret(bad: str):
     spec = {"name": "kit", "url": "http://localhost/mcp", **BAD_SPECS[bad]}
     with pytest.raises(ConfigError) as caught:
         Client(spec)
-    shown = [str(caught.value), repr(caught.value), *traceback.format_exception(caught.value)]
+    shown = [repr(error) + str(error) for error in chain(caught.value)]
+    shown += traceback.format_exception(caught.value)
     assert not [line for line in shown if MARK in line.replace(repr(spec), "")]
 
 

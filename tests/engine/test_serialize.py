@@ -62,8 +62,6 @@ async def test_requests_of_all_kinds_go_one_at_a_time_if_and_only_if_asked(
         assert len(times) == len(KINDS)
         # The server receives the next request only after it has given the answer before.
         assert all(gap >= HOLD * 0.9 for gap in gaps) == serialize
-        if not serialize:
-            assert max(gaps) < HOLD
 
 
 @every_era

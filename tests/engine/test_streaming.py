@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -70,15 +71,11 @@ async def test_steps_are_told_when_the_server_reports_them(era: Era) -> None:
     reports = [(event, at) for event, at in arrivals if isinstance(event, Progress)]
     assert [event.progress for event, _ in reports] == [1, 2, 3, 4, 5]
     moments = [at for _, at in reports] + [arrivals[-1][1]]
-    assert all(
-        later - earlier >= 0.05 for earlier, later in zip(moments, moments[1:], strict=False)
-    )
+    assert all(later - earlier >= 0.05 for earlier, later in pairwise(moments))
     assert kinds([event for event, _ in arrivals]) == ["started", *["progress"] * 5, "completed"]
     assert result.text == "5 steps"
     stamped = [event.at for event, _ in reports]
-    assert all(
-        later - earlier >= 0.05 for earlier, later in zip(stamped, stamped[1:], strict=False)
-    )
+    assert all(later - earlier >= 0.05 for earlier, later in pairwise(stamped))
 
 
 @both_eras
@@ -122,10 +119,12 @@ async def test_full_progress_is_not_the_end(era: Era) -> None:
 @both_encodings
 @pytest.mark.requirement("L3")
 async def test_a_silent_tool_starts_and_completes(era: Era, encoding: Encoding) -> None:
-    async with watching(era, encoding) as (_, client):
-        async with client.stream("echo", {"text": "hi"}) as call:
-            events = [event async for event in call]
-            result = await call.result()
+    async with (
+        watching(era, encoding) as (_, client),
+        client.stream("echo", {"text": "hi"}) as call,
+    ):
+        events = [event async for event in call]
+        result = await call.result()
     assert [type(event) for event in events] == [Started, Completed]
     assert events[-1].result is result
     assert result.text == "hi"

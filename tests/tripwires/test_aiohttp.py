@@ -1,9 +1,10 @@
-"""Facts about aiohttp 3.14 that `_wire/link.py` stands on. When one fails, its docstring says why."""
+"""Facts about aiohttp 3.14 that `_wire/link.py` stands on. Each docstring says why."""
 
 import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import pytest
@@ -179,6 +180,42 @@ async def test_a_released_response_keeps_its_connection_only_if_it_was_read(
                 pass
             response.release()
         assert server.accepted == connections
+
+
+async def test_closing_a_session_leaves_who_reads_asleep() -> None:
+    """Why `Link.aclose` wakes the readers of open answers first (S9). When they are woken by
+    aiohttp, `Reply.abandon` can go."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9\r\n\r\n"
+    async with RawServer(lambda asked: head, only=True) as server, session_of() as session:
+        response = await session.post(server.url, data=b"{}")
+        reading = asyncio.ensure_future(response.content.readany())
+        assert not (await asyncio.wait([reading], timeout=0.05))[0]
+        await session.close()
+        assert not (await asyncio.wait([reading], timeout=0.2))[0]
+        response.content.set_exception(aiohttp.ClientConnectionError())
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await reading
+        response.release()
+
+
+async def test_sockets_come_from_a_factory_of_ours() -> None:
+    """`Link.forget` closes them without their loop, after a fork or when the loop is gone (S17),
+    and then marks the connector as closed, by a private attribute."""
+    made: list[socket.socket] = []
+
+    def factory(address: Any) -> socket.socket:
+        family, kind, protocol = address[:3]
+        made.append(socket.socket(family=family, type=kind, proto=protocol))
+        return made[-1]
+
+    connector = aiohttp.TCPConnector(socket_factory=factory)
+    assert connector._closed is False
+    async with (
+        RawServer(lambda asked: http(b"{}"), only=True) as server,
+        session_of(connector=connector) as session,
+    ):
+        await (await session.post(server.url, data=b"{}")).read()
+        assert [one.getpeername()[1] for one in made] == [server.port]
 
 
 async def test_redirects_can_be_left_alone() -> None:

@@ -1,4 +1,4 @@
-"""Facts about mcp 2.3 that mainstay stands on. When one fails, its docstring says what to look at."""
+"""Facts about mcp 2.3 that mainstay stands on. When one fails, its docstring says where."""
 
 import asyncio
 import inspect
@@ -274,12 +274,13 @@ async def test_the_listen_driver_contains_an_mcp_error_and_nothing_else() -> Non
             async with listen(session, tools_list_changed=True):
                 pass
         assert await session.send_discover(MODERN)
+    other = Canned(**{"subscriptions/listen": LookupError("other")})
     with pytest.raises(ExceptionGroup):
-        async with session_on(
-            Canned(**{"subscriptions/listen": LookupError("other")}), DISCOVERED
-        ) as session:
-            async with listen(session, tools_list_changed=True):
-                pass
+        async with (
+            session_on(other, DISCOVERED) as session,
+            listen(session, tools_list_changed=True),
+        ):
+            pass
 
 
 async def test_waiting_for_the_ack_of_listen_has_no_end_of_its_own() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mainstay
-from mainstay import errors
+from mainstay import Client, errors
 from mainstay.errors import (
     AuthNeeded,
     CallError,
@@ -31,6 +31,7 @@ from mainstay.errors import (
     ServerUnavailable,
     UnknownTool,
 )
+from mainstay.testing import Behaviour, Rule, ScriptedServer
 
 SECRET = "hunter2"
 
@@ -234,3 +235,19 @@ def test_a_configuration_error_names_every_place_it_knows():
         part in str(error) for part in ("too short", "Lengthen it", "'s'", "'k'", "mcp.json")
     )
     assert str(ConfigError("too short")) == "too short"
+
+
+@pytest.mark.requirement("P1")
+async def test_a_later_refusal_is_the_cause_of_an_earlier_doubt():
+    async with ScriptedServer.local() as server, Client(server.url) as client:
+        await client.list_tools()
+        await server.script(
+            Rule(tool="record_read_only", times=1, do=Behaviour(drop="after_run")),
+            Rule(tool="record_read_only", do=Behaviour(status=403)),
+        )
+        with pytest.raises(CallOutcomeUnknown) as caught:
+            await client.call_tool("record_read_only", {"key": "once"}, timeout=10)
+        assert caught.value.delivery is Delivery.UNKNOWN
+        assert caught.value.attempts == 2
+        assert isinstance(caught.value.__cause__, AuthNeeded)
+        assert await server.executions("once") == 1

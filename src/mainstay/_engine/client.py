@@ -7,13 +7,13 @@ The client is the public face only: connections are the `Keeper`'s, the way of a
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mainstay._engine.call import Call, Emit
 from mainstay._engine.calling import Calling, OnProgress
+from mainstay._engine.observing import Observation, Observers
 from mainstay._engine.requests import Requests
 from mainstay._rules import headers as header_rules
 from mainstay._rules.classify import SESSION_ROWS, SessionRow
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from mainstay._engine.outgoing import Outgoing
     from mainstay._engine.pursuit import Pursuit
     from mainstay._engine.toolbook import Toolbook
-
-logger = logging.getLogger("mainstay.client")
 
 
 class Client(Requests):
@@ -64,7 +62,7 @@ class Client(Requests):
         self._session_rows = (*session_rows, *SESSION_ROWS)
         self._terminate = True if terminate_on_close is None else terminate_on_close
         self._keeper: Keeper | None = None
-        self._observers: list[Observation] = []
+        self._observers = Observers(self.spec.name)
         self._book: Toolbook | None = None
         self.log_level: str | None = None
 
@@ -186,25 +184,19 @@ class Client(Requests):
         `listen`: also hear what a legacy server says outside of calls, which takes a stream of its
         own. Pass False for observers that only watch calls.
         """
-        observation = Observation(observer, listen=listen, forget=self._observers.remove)
-        self._observers.append(observation)
         if listen and self._keeper is not None:
             self._keeper.listen()
-        return observation
+        return self._observers.add(observer, listen=listen)
 
     @property
     def is_observed(self) -> bool:
         return bool(self._observers)
 
     def emit(self, event: Event) -> None:
-        """Tell the observers. What they raise is theirs; it harms nobody else."""
+        """Note what an event means for the tool book, and tell the observers."""
         if self._book is not None and _may_change_tools(event):
             self._book.stale = True
-        for observation in tuple(self._observers):
-            try:
-                observation.observer(event)
-            except Exception:
-                logger.exception("%s: an observer failed on %s", self.name, event.kind)
+        self._observers.tell(event)
 
     # -- for the engine -------------------------------------------------------------------------
 
@@ -230,7 +222,7 @@ class Client(Requests):
                 emit=self.emit,
                 log_level=lambda: self.log_level,
             )
-            if any(observation.listen for observation in self._observers):
+            if self._observers.listening:
                 self._keeper.listen()
         return self._keeper
 
@@ -267,21 +259,6 @@ class Client(Requests):
             raise InvalidArguments(text, server=self.name, tool=method)
         outgoing = Outgoing(method=method, params=params, timeout=within, **known)
         return await self.pursuit(outgoing).run()
-
-
-class Observation:
-    """An observer at work; `close` ends it."""
-
-    def __init__(
-        self, observer: Observer, *, listen: bool, forget: Callable[[Observation], None]
-    ) -> None:
-        self.observer, self.listen = observer, listen
-        self._forget: Callable[[Observation], None] | None = forget
-
-    def close(self) -> None:
-        if self._forget is not None:
-            self._forget(self)
-            self._forget = None
 
 
 def _may_change_tools(event: Event) -> bool:

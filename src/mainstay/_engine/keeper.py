@@ -69,6 +69,8 @@ class Keeper:
         cooldown = spec.breaker_cooldown
         self.breaker = Breaker(spec.breaker_threshold, cooldown, longest=max(30.0, cooldown))
         self.bucket = TokenBucket(spec.replay_burst, spec.replay_rate)
+        self.troubled_since: float | None = None
+        """Since when nothing but transport faults came back (seconds since the epoch)."""
         self._closed = asyncio.Event()
         self.auth_lock = asyncio.Lock()
         self.auth_epoch = 0

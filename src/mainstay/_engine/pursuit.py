@@ -12,6 +12,7 @@ import asyncio
 import dataclasses
 import random
 from collections.abc import Mapping
+from time import time
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -78,7 +79,8 @@ class Pursuit:
             async with self._timeout:
                 return await self._pursue()
         except MainstayError as error:
-            raise self._with_doubt(error) from error.__cause__
+            told = self._with_doubt(error)
+            raise told from (error.__cause__ if told is error else error)
         except TimeoutError:
             attempt = self._attempt
         if attempt is not None and attempt.answer is not None:
@@ -124,7 +126,9 @@ class Pursuit:
         breaker = self._keeper.breaker
         leave = breaker.admit(self._loop.time())
         if not leave.allowed:
-            raise refused_by_breaker(self._keeper.spec.name, leave.wait, self)
+            raise refused_by_breaker(
+                self._keeper.spec.name, leave.wait, self, since=self._keeper.troubled_since
+            )
         try:
             async with self._keeper.gate:
                 outcome = await self._send()
@@ -133,6 +137,7 @@ class Pursuit:
             raise
         fault = isinstance(outcome, Setback) and outcome.failure.kind in _TRANSPORT_FAULTS
         breaker.record(not fault, self._loop.time(), leave.probe)
+        self._keeper.troubled_since = (self._keeper.troubled_since or time()) if fault else None
         return outcome
 
     async def _send(self) -> dict[str, Any] | Setback:
@@ -245,7 +250,10 @@ class Pursuit:
         failure, opening = setback.failure, setback.connection is None
         if opening:
             failure = dataclasses.replace(failure, delivery=Delivery.NOT_SENT)
-        return error_for(failure, self._keeper.spec.name, self._out, self, opening=opening)
+        since = self._keeper.troubled_since
+        return error_for(
+            failure, self._keeper.spec.name, self._out, self, opening=opening, since=since
+        )
 
     def _with_doubt(self, error: MainstayError) -> MainstayError:
         """Whatever ended the request, an attempt with an unknown outcome stays the headline."""

@@ -48,7 +48,13 @@ class Story(Protocol):
 
 
 def error_for(
-    failure: Failure, server: str, what: What, story: Story, *, opening: bool
+    failure: Failure,
+    server: str,
+    what: What,
+    story: Story,
+    *,
+    opening: bool,
+    since: float | None = None,
 ) -> MainstayError:
     """The error that ends a request, as its last attempt alone would have it."""
     if failure.kind is FailureKind.UNAUTHORIZED:
@@ -59,7 +65,7 @@ def error_for(
         return RemoteProtocolError(text, server=server, failure=failure)
     if opening:
         text = f"{server} cannot be reached ({failure}). {_DID_NOT_RUN}"
-        return ServerUnavailable(text, server=server, last_failure=failure)
+        return ServerUnavailable(text, server=server, since=since, last_failure=failure)
     match failure.delivery:
         case Delivery.ANSWERED:
             return _call_error(CallRejected, failure, server, what, story, "The server said no")
@@ -87,11 +93,8 @@ def _call_error(
 
 def outcome_unknown(error: MainstayError, server: str, what: What, story: Story) -> CallError:
     """An earlier attempt may have run; no later refusal hides that."""
-    unknown = _call_error(
-        CallOutcomeUnknown, error.failure or story.last, server, what, story, _MAY_HAVE_RUN
-    )
-    unknown.__cause__ = error
-    return unknown
+    failure = error.failure or story.last
+    return _call_error(CallOutcomeUnknown, failure, server, what, story, _MAY_HAVE_RUN)
 
 
 def closed_meanwhile(server: str, what: What, story: Story) -> CallError:
@@ -119,6 +122,8 @@ def timed_out(server: str, what: What, story: Story) -> MainstayError:
     )
 
 
-def refused_by_breaker(server: str, wait: float, story: Story) -> MainstayError:
+def refused_by_breaker(
+    server: str, wait: float, story: Story, *, since: float | None
+) -> MainstayError:
     text = f"{server} has failed repeatedly and is left alone for {wait:.1f} s. {_DID_NOT_RUN}"
-    return ServerUnavailable(text, server=server, last_failure=story.last)
+    return ServerUnavailable(text, server=server, since=since, last_failure=story.last)

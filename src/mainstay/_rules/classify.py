@@ -111,7 +111,11 @@ SESSION_ROWS: tuple[SessionRow, ...] = (
     SessionRow("Python SDK 1.x client behind a gateway", code=32600),
     SessionRow("Rust SDK (rmcp) before 0.9", status=401, pattern="session not found"),
     SessionRow("Specification 2025-03-26 and later: any 404", status=404),
-    SessionRow("a 400 that names the session", status=400, pattern=r"\bsession\b"),
+    SessionRow(
+        "a 400 that names the session, or misses the handshake",
+        status=400,
+        pattern=r"\bsession\b|not initiali[sz]ed",
+    ),
 )
 
 

@@ -15,6 +15,8 @@ from mainstay._wire.attempt import Attempt
 from mainstay._wire.eventstream import EventDecoder, EventTooLarge, ServerEvent
 from mainstay._wire.fault import WireFault
 
+_RESUME_PAUSE = 1.0
+"""Unless the server's `retry` says otherwise; the SDKs wait as long."""
 _OF_A_CALL = ("notifications/progress", "notifications/message")
 
 
@@ -32,12 +34,19 @@ class Exchange:
     """False for the handshake, which the protocol forbids to cancel."""
     sent_headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """All that went with it, secrets included."""
+    heard: int = 0
+    """How many events came."""
     last_event_id: str | None = None
     retry: float | None = None
 
     @property
     def modern(self) -> bool:
         return self.headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def pause(self) -> float:
+        """Seconds to wait before asking for the rest of a broken stream."""
+        return _RESUME_PAUSE if self.retry is None else self.retry
 
     def stamped(self, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """The parameters with a progress token, when somebody wants to hear of progress."""
@@ -56,6 +65,7 @@ class Exchange:
                 events = decoder.feed(chunk) if chunk else decoder.finish()
             except EventTooLarge as error:
                 raise unreadable(str(error), 200) from None
+            self.heard += len(events)
             for event in events:
                 self.last_event_id = event.id or self.last_event_id
                 self.retry = self.retry if event.retry is None else event.retry
@@ -67,6 +77,8 @@ class Exchange:
         """Hand a notification to its call. False: it belongs to somebody else."""
         method = message.get("method")
         if "id" in message or method not in _OF_A_CALL or not self.method:
+            return False
+        if method == "notifications/message" and self.attempt.deliver is None:
             return False
         found = message.get("params")
         params = cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
@@ -45,8 +46,6 @@ _BODY_LIMIT = 64 * 1024
 """Of a notification's answer, which is empty by rights."""
 _MOST_RESUMES = 3
 """Consecutive attempts to resume a stream that bring no new event."""
-_RESUME_PAUSE = 1.0
-"""Unless the server's `retry` says otherwise; the SDKs wait as long."""
 _LONGEST_PAUSE = 30.0
 
 
@@ -220,8 +219,9 @@ class HttpDispatcher:
         """Fetch the rest of a broken answer stream. When it cannot be had, the fault stands."""
         fruitless = 0
         while fruitless < _MOST_RESUMES:
-            seen = exchange.last_event_id
-            await asyncio.sleep(_RESUME_PAUSE if exchange.retry is None else exchange.retry)
+            heard = exchange.heard
+            if not await self._link.pause(exchange.pause):
+                break
             try:
                 message = await self._read_on(exchange)
             except WireFault as again:
@@ -231,7 +231,7 @@ class HttpDispatcher:
                 if message is None:
                     break
                 return message
-            fruitless = 0 if exchange.last_event_id != seen else fruitless + 1
+            fruitless = 0 if exchange.heard > heard else fruitless + 1
         raise fault
 
     async def listen(self) -> None:
@@ -239,15 +239,16 @@ class HttpDispatcher:
         exchange = Exchange(request_id="", method="", attempt=Attempt(), headers={})
         fruitless = 0
         while True:
-            seen = exchange.last_event_id
+            heard, begun = exchange.heard, time.monotonic()
             try:
                 if await self._read_on(exchange) is None:
                     return
             except WireFault as fault:
                 logger.debug("the GET stream ended: %s", fault)
-            fruitless = 0 if exchange.last_event_id != seen else fruitless + 1
-            pause = _RESUME_PAUSE if exchange.retry is None else exchange.retry
-            await asyncio.sleep(min(pause * 2 ** min(fruitless, 10), _LONGEST_PAUSE))
+            pause = exchange.pause
+            worked = exchange.heard > heard or time.monotonic() - begun > pause
+            fruitless = 0 if worked else fruitless + 1
+            await self._link.pause(min(pause * 2 ** min(fruitless, 10), _LONGEST_PAUSE))
 
     async def _read_on(self, exchange: Exchange) -> dict[str, Any] | None:
         """GET a stream and read it to its answer. None: the server has none to offer."""

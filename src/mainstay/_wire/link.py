@@ -13,15 +13,12 @@ aiohttp (3.14), as it is used here:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
-import urllib.request
 import weakref
 from collections.abc import Callable, Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
-from time import time
 from typing import Any
 
 import aiohttp
@@ -33,10 +30,10 @@ from mainstay._rules.classify import Evidence, Trouble
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.exchange import unreadable
 from mainstay._wire.fault import WireFault
+from mainstay._wire.routes import proxy_for, redirected, seconds_of
 from mainstay._wire.tls import context_for
-from mainstay.config import ServerSpec, redact_url
+from mainstay.config import ServerSpec
 
-_REDIRECTS_THAT_KEEP_THE_METHOD = (307, 308)
 _MOST_REDIRECTS = 5
 _DISMISSED_LIMIT = 64 * 1024
 _KEPT_HEADERS = ("retry-after", "www-authenticate")
@@ -89,7 +86,7 @@ class Reply:
             if name in self.headers
         }
         if "retry-after" in kept:
-            kept["retry-after"] = _seconds(kept["retry-after"])
+            kept["retry-after"] = seconds_of(kept["retry-after"])
         return kept
 
     @property
@@ -136,6 +133,7 @@ class Link:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._http = _client(spec, self._url, self._socket)
         self._unread: set[Reply] = set()
+        self._closed = asyncio.Event()
 
     async def send(
         self, method: str, headers: Mapping[str, str], body: bytes | None, attempt: Attempt
@@ -147,7 +145,7 @@ class Link:
             if not 300 <= reply.status < 400:
                 return reply
             await self._dismiss(reply)
-            url = _redirected(url, reply, method)
+            url = redirected(url, reply.status, reply.headers.get("location", ""), method)
             if reply.status == 308:
                 self._url = url
         raise unreadable(f"more than {_MOST_REDIRECTS} redirects", None)
@@ -185,7 +183,15 @@ class Link:
             await reply.read(_DISMISSED_LIMIT)
         reply.release()
 
+    async def pause(self, seconds: float) -> bool:
+        """Sleep between two requests. False: the link was closed meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        return not self._closed.is_set()
+
     async def aclose(self) -> None:
+        self._closed.set()
         for reply in tuple(self._unread):
             reply.abandon()
         await self._http.close()
@@ -221,21 +227,12 @@ def _client(
             total=None, sock_connect=spec.timeouts.connect, sock_read=spec.timeouts.silence
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
-        proxy=_proxy(spec.proxy, url),
+        proxy=proxy_for(spec.proxy, url),
         # Proxies are settled above, once; left to aiohttp, every request would read ~/.netrc, too.
         trust_env=False,
     )
     http._retry_connection = False  # pyright: ignore[reportPrivateUsage]
     return http
-
-
-def _proxy(configured: str | None, url: URL) -> str | None:
-    if configured is not None:
-        return configured or None
-    if urllib.request.proxy_bypass(f"{url.host_subcomponent}:{url.port}"):
-        return None
-    proxies = urllib.request.getproxies()
-    return proxies.get(url.scheme) or proxies.get("all")
 
 
 def _fault(error: Exception, attempt: Attempt, status: int | None) -> WireFault:
@@ -271,28 +268,3 @@ def _describe(error: Exception) -> str:
             return f"the connection broke: {error.strerror or type(error).__name__}"
         case _:
             return f"the connection failed: {type(error).__name__}"
-
-
-def _redirected(url: URL, reply: Reply, method: str) -> URL:
-    location = reply.headers.get("location", "")
-    try:
-        target = url.join(URL(location))
-        stays = bool(location) and target.origin() == url.origin()
-    except ValueError:
-        raise unreadable("a redirect to no address", reply.status) from None
-    shown = redact_url(str(target))
-    if not stays:
-        raise unreadable(f"a redirect to {shown} leaves the origin", reply.status)
-    if method == "POST" and reply.status not in _REDIRECTS_THAT_KEEP_THE_METHOD:
-        raise unreadable(f"a redirect to {shown} would drop the request", reply.status)
-    return target
-
-
-def _seconds(retry_after: str) -> str:
-    """Retry-After in seconds, also when it came as a date."""
-    try:
-        when = parsedate_to_datetime(retry_after)
-        when = when if when.tzinfo else when.replace(tzinfo=UTC)
-        return str(max(0.0, when.timestamp() - time()))
-    except ValueError:
-        return retry_after

@@ -8,7 +8,6 @@ this machine, a secret in a URL) is a warning.
 from __future__ import annotations
 
 import inspect
-import ipaddress
 import os
 import re
 import warnings
@@ -27,11 +26,11 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from mainstay.config.expand import expand
 from mainstay.config.frozen import FrozenDict
 from mainstay.config.redact import HIDDEN, redact_url, secrets_in_url
+from mainstay.config.urls import check_http_url, is_loopback, name_from, problem
 from mainstay.errors import ConfigError
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -145,7 +144,7 @@ class ServerSpec(_Frozen):
             own = given.get("name")
             name = own if isinstance(own, str) else name
             given = expand(given, os.environ if env is None else env)
-            given.setdefault("name", name or _name_from(given.get("url")))
+            given.setdefault("name", name or name_from(given.get("url")))
             return cls(**given)
         except ConfigError as error:
             raise ConfigError(
@@ -165,7 +164,7 @@ class ServerSpec(_Frozen):
     @classmethod
     def _check_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
-            raise _problem(
+            raise problem(
                 f"{name[:80]!r} is not a server name",
                 "Use 1 to 64 letters, digits, '-' and '_', beginning with one of the former",
             )
@@ -174,21 +173,21 @@ class ServerSpec(_Frozen):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        _check_http_url(url)
+        check_http_url(url)
         return url
 
     @field_validator("proxy")
     @classmethod
     def _check_proxy(cls, proxy: str | None) -> str | None:
         if proxy:
-            _check_http_url(proxy)
+            check_http_url(proxy)
         return proxy
 
     @field_validator("api_key")
     @classmethod
     def _check_key(cls, key: SecretStr | None) -> SecretStr | None:
         if key is not None and not _KEY.fullmatch(key.get_secret_value()):
-            raise _problem(
+            raise problem(
                 "the key is empty, or holds what a header cannot carry",
                 "Give the bare key, without quotes, blanks or a line end",
             )
@@ -205,7 +204,7 @@ class ServerSpec(_Frozen):
     @model_validator(mode="after")
     def _warn(self) -> Self:
         parts = urlsplit(self.url)
-        if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             warn(f"{self.name}: plain http beyond this machine: {redact_url(self.url)}")
         if secrets_in_url(self.url):
             warn(f"{self.name}: the URL carries a secret; use headers or api_key instead")
@@ -243,41 +242,6 @@ def _as_mapping(value: object) -> dict[str, Any]:
 
 def _kind(value: object) -> str:
     return type(value).__name__
-
-
-def _problem(problem: str, remedy: str) -> PydanticCustomError:
-    return PydanticCustomError("mainstay", "{problem}", {"problem": problem, "remedy": remedy})
-
-
-def _check_http_url(url: str) -> None:
-    remedy = "Give a full address, such as http://localhost:8000/mcp"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise _problem(f"{redact_url(url)!r} is not a URL", remedy) from None
-    if parts.scheme not in ("http", "https"):
-        raise _problem(f"{redact_url(url)!r} is not an http(s) URL", remedy)
-    if not parts.hostname or port == 0 or re.search(r"[\s\x00-\x1f]", url):
-        raise _problem(f"{redact_url(url)!r} names no host", remedy)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _name_from(url: object) -> str:
-    """A name for a server that was given by its URL alone: its host."""
-    try:
-        host = urlsplit(url).hostname if isinstance(url, str) else None
-    except ValueError:
-        host = None
-    return re.sub(r"[^A-Za-z0-9_-]", "-", host or "").strip("-")[:64] or "server"
 
 
 def _plain_error(

@@ -1,6 +1,7 @@
 """Server-sent events: every legal stream, cut anywhere, gives the same events."""
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -17,7 +18,7 @@ def decoded(stream: bytes, cuts: list[int] | None = None, limit: int = LIMIT) ->
     edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts or ()), len(stream)]
     decoder = EventDecoder(limit)
     events: list[ServerEvent] = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         if stream[start:end]:
             events += decoder.feed(stream[start:end])
     return events + decoder.finish()

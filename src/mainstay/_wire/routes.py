@@ -1,0 +1,49 @@
+"""Where a request goes: through which proxy, after which redirect, and when again."""
+
+from __future__ import annotations
+
+import urllib.request
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from time import time
+
+from yarl import URL
+
+from mainstay._wire.exchange import unreadable
+from mainstay.config import redact_url
+
+_REDIRECTS_THAT_KEEP_THE_METHOD = (307, 308)
+
+
+def proxy_for(configured: str | None, url: URL) -> str | None:
+    if configured is not None:
+        return configured or None
+    if urllib.request.proxy_bypass(f"{url.host_subcomponent}:{url.port}"):
+        return None
+    proxies = urllib.request.getproxies()
+    return proxies.get(url.scheme) or proxies.get("all")
+
+
+def redirected(url: URL, status: int, location: str, method: str) -> URL:
+    """Where a redirect leads, if it stays inside the origin and keeps the request as it is."""
+    try:
+        target = url.join(URL(location))
+        stays = bool(location) and target.origin() == url.origin()
+    except ValueError:
+        raise unreadable("a redirect to no address", status) from None
+    shown = redact_url(str(target))
+    if not stays:
+        raise unreadable(f"a redirect to {shown} leaves the origin", status)
+    if method == "POST" and status not in _REDIRECTS_THAT_KEEP_THE_METHOD:
+        raise unreadable(f"a redirect to {shown} would drop the request", status)
+    return target
+
+
+def seconds_of(retry_after: str) -> str:
+    """Retry-After in seconds, also when it came as a date."""
+    try:
+        when = parsedate_to_datetime(retry_after)
+        when = when if when.tzinfo else when.replace(tzinfo=UTC)
+        return str(max(0.0, when.timestamp() - time()))
+    except ValueError:
+        return retry_after

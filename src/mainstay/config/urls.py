@@ -1,0 +1,46 @@
+"""URLs as people write them: checked, named, and never shown with their secrets."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from pydantic_core import PydanticCustomError
+
+from mainstay.config.redact import redact_url
+
+
+def problem(what: str, remedy: str) -> PydanticCustomError:
+    return PydanticCustomError("mainstay", "{problem}", {"problem": what, "remedy": remedy})
+
+
+def check_http_url(url: str) -> None:
+    remedy = "Give a full address, such as http://localhost:8000/mcp"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise problem(f"{redact_url(url)!r} is not a URL", remedy) from None
+    if parts.scheme not in ("http", "https"):
+        raise problem(f"{redact_url(url)!r} is not an http(s) URL", remedy)
+    if not parts.hostname or port == 0 or re.search(r"[\s\x00-\x1f]", url):
+        raise problem(f"{redact_url(url)!r} names no host", remedy)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def name_from(url: object) -> str:
+    """A name for a server that was given by its URL alone: its host."""
+    try:
+        host = urlsplit(url).hostname if isinstance(url, str) else None
+    except ValueError:
+        host = None
+    return re.sub(r"[^A-Za-z0-9_-]", "-", host or "").strip("-")[:64] or "server"
