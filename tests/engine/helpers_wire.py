@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from mainstay import Client
+from mainstay import Authorizer, Client
 from mainstay.testing import Behaviour, Recorded, Rule, ScriptedServer
 
 Era = Literal["legacy", "modern"]
@@ -25,9 +25,11 @@ BOUND = 10.0
 
 
 @asynccontextmanager
-async def client_of(server: "ScriptedServer | RawServer", **spec: Any) -> AsyncIterator[Client]:
+async def client_of(
+    server: "ScriptedServer | RawServer", *, auth: Authorizer | None = None, **spec: Any
+) -> AsyncIterator[Client]:
     """A client that is closed with the block. It opens itself at its first use."""
-    client = Client({"url": server.url, "name": "kit", **spec})
+    client = Client({"url": server.url, "name": "kit", **spec}, auth=auth)
     try:
         async with asyncio.timeout(BOUND):
             yield client

@@ -253,6 +253,21 @@ async def test_missing_structured_content_is_an_error_with_the_result(era: Era) 
         assert caught.value.result.text == "3"
 
 
+@pytest.mark.requirement("P7")
+async def test_structured_content_may_be_null_but_not_missing() -> None:
+    nullable = tool("maybe", {}, outputSchema={"type": ["object", "null"]})
+    null = {"content": [], "structuredContent": None, "resultType": "complete"}
+    async with (
+        ScriptedServer.local(era="modern", tools=[nullable]) as server,
+        client_of(server) as client,
+    ):
+        await client.list_tools()
+        await server.script(when(tool="maybe", times=1, result=null))
+        assert (await client.call_tool("maybe")).data is None
+        with pytest.raises(InvalidResult):
+            await client.call_tool("maybe")
+
+
 @both_eras
 @pytest.mark.requirement("P7", "P11")
 async def test_a_tools_own_error_need_not_keep_to_the_output_schema(era: Era) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from mainstay import Client, Event, Progress, Replaying
+from mainstay import CallTimedOut, Client, Event, Progress, Replaying
 from mainstay.testing import Behaviour, Cancelled, Rule, ScriptedServer
 from tests.engine.helpers_tasks import (
     BOUND,
@@ -247,30 +247,34 @@ async def test_a_server_that_mishandles_cancellations_delays_nobody(answer: Beha
         assert close.seconds < 1.0 + PROMPT
 
 
+@pytest.mark.parametrize("how", ["task", "cancel scope"])
 @every_era
-async def test_a_cancelled_task_may_call_in_its_cleanup(era: Era):
+async def test_a_cancelled_caller_may_call_in_its_cleanup(era: Era, how: str):
     async with serving(era) as (server, client):
         await client.connect()
-        said: list[str] = []
+        said: list[object] = []
 
         async def caller() -> None:
             try:
                 await client.call_tool("slow", {"seconds": LONG})
             finally:
-                said.append((await client.call_tool("echo", {"text": "bye"})).text)
+                with anyio.CancelScope(shield=True):
+                    said.append((await client.call_tool("echo", {"text": "bye"})).text)
+                    late = client.call_tool("slow", {"seconds": LONG}, timeout=0.1)
+                    said.append(type(await outcome(late)))
 
-        task = asyncio.create_task(caller())
+        work = Cancellable(how, caller)
         await server.requests(tool="slow", at_least=1)
-        task.cancel()
-        await asyncio.wait((task,), timeout=BOUND)
-        assert task.cancelled()
-        assert said == ["bye"]
+        work.cancel()
+        assert await work.surfaced() == "cancelled"
+        assert said == ["bye", CallTimedOut]
 
 
 @every_encoding
 @every_era
 async def test_cancelling_at_any_moment_surfaces_and_repeats_nothing(era: Era, encoding: Encoding):
     async with serving(era, encoding) as (server, client):
+        await client.connect()
         moments = random.Random(7)
         surfaced: list[str] = []
 
@@ -279,14 +283,14 @@ async def test_cancelling_at_any_moment_surfaces_and_repeats_nothing(era: Era, e
             arguments = {"seconds": 0.02, "key": str(number)}
             work = Cancellable(how, lambda: client.call_tool("slow", arguments))
             await asyncio.sleep(moments.uniform(0, 0.4))
-            work.cancel()
+            if not work.task.done():
+                work.cancel()
             surfaced.append(await work.surfaced())
 
         async with asyncio.timeout(30), asyncio.TaskGroup() as group:
             for number in range(150):
                 group.create_task(caller(number))
-        assert set(surfaced) <= {"cancelled", "answered"}
-        assert "cancelled" in surfaced
+        assert set(surfaced) == {"cancelled", "answered"}
         assert max((await server.ledger()).values()) == 1
         assert (await client.call_tool("echo", {"text": "next"})).text == "next"
         assert len(await server.requests(HANDSHAKE[era])) == 1

@@ -1,6 +1,7 @@
 """Which era a server speaks: asked briefly, judged by answers, remembered."""
 
 import time
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import pytest
@@ -106,16 +107,34 @@ async def test_an_outage_that_ends_in_time_costs_another_probe_and_no_error() ->
         assert await methods(server) == [PROBE, PROBE, PROBE, "tools/call"]
 
 
+class Counting:
+    """An authorizer that counts the requests it is asked for, sent or not."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def headers(
+        self, server: str, principal: str | None, method: str, url: str
+    ) -> Mapping[str, str]:
+        self.asked += 1
+        return {}
+
+    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+        return False
+
+
 @pytest.mark.requirement("S12")
 async def test_a_refused_connection_is_no_verdict() -> None:
+    auth = Counting()
     async with (
         ScriptedServer.local(era="both") as server,
         FaultProxy.to("127.0.0.1", server.port) as proxy,
-        client_of(server, url=proxy.url(), max_replays=0) as client,
+        client_of(server, auth=auth, url=proxy.url(), max_replays=0) as client,
     ):
         proxy.refuse()
         with pytest.raises(ServerUnavailable):
             await client.connect()
+        assert auth.asked == 1
         await proxy.heal()
         await client.connect()
         assert client.era == "modern"
@@ -195,6 +214,20 @@ async def test_a_modern_server_that_becomes_legacy_is_followed() -> None:
         )
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
         assert client.era == "legacy"
+
+
+@pytest.mark.requirement("S12")
+async def test_a_legacy_call_refused_for_its_version_probes_again() -> None:
+    refusal = {"code": -32022, "message": "no", "data": {"supported": [MODERN]}}
+    async with ScriptedServer.local(era="both") as server, client_of(server) as client:
+        await server.script(
+            when(PROBE, times=1, error={"code": -32601, "message": "what?"}),
+            when(tool="echo", times=1, status=400, error=refusal),
+        )
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+        assert client.era == "modern"
+        seen = [method for method in await methods(server) if method != "DELETE"]
+        assert seen == [PROBE, *HANDSHAKE, "tools/call", PROBE, "tools/call"]
 
 
 @pytest.mark.requirement("S12")

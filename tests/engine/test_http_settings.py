@@ -43,7 +43,10 @@ def here(authority: Authority) -> tuple[str, str]:
 # -- trust -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["ca_file", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "dir"])
+WAYS = ["ca_file", "SSL_CERT_FILE", "SSL_CERT_DIR", "both", "REQUESTS_CA_BUNDLE", "bundle dir"]
+
+
+@pytest.fixture(params=WAYS)
 def trust(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> tuple[Authority, dict[str, Any]]:
@@ -55,7 +58,11 @@ def trust(
             spec = {"tls": {"ca_file": authority.file}}
         case "SSL_CERT_DIR":
             monkeypatch.setenv("SSL_CERT_DIR", authority.directory())
-        case "dir":
+        case "both":
+            (tmp_path / "other").mkdir()
+            monkeypatch.setenv("SSL_CERT_FILE", Authority(tmp_path / "other", "another ca").file)
+            monkeypatch.setenv("SSL_CERT_DIR", authority.directory())
+        case "bundle dir":
             monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority.directory())
         case name:
             monkeypatch.setenv(name, authority.file)
@@ -179,7 +186,7 @@ async def test_plain_requests_go_through_the_proxy(
     era: Era, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedServer.local(era=era) as server, HttpProxy() as proxy:
-        spec = {"proxy": proxy.url} if how == "setting" else {}
+        spec: dict[str, Any] = {"proxy": proxy.url} if how == "setting" else {}
         if not spec:
             monkeypatch.setenv(how, proxy.url)
         async with client_of(server, mode=era, **spec) as client:
