@@ -25,6 +25,7 @@ from tests.engine.helpers_tasks import (
     closing,
     every_encoding,
     every_era,
+    outcome,
     serving,
     through_proxy,
     until,

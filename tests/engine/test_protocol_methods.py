@@ -144,6 +144,24 @@ async def test_a_change_told_on_a_calls_stream_counts_too(era: Era) -> None:
         assert "new" in [tool.name for tool in await client.list_tools()]
 
 
+@both_eras
+@pytest.mark.requirement("P6")
+async def test_a_changed_list_is_no_ground_to_refuse_a_call(era: Era) -> None:
+    told = f'data: {{"jsonrpc":"2.0","method":"{LIST_CHANGED}"}}\n\n'
+    old = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+    async with (
+        ScriptedServer.local(
+            era=era, encoding="sse", tools=[named("grow", inputSchema=old)]
+        ) as server,
+        client_of(server, mode=era) as client,
+    ):
+        await client.list_tools()
+        await server.set_tools([named("grow")])
+        await server.script(when(tool="echo", times=1, sse_prefix=told))
+        await client.call_tool("echo", {"text": "hi"})
+        assert (await client.call_tool("grow", {"n": "a text now"})).success
+
+
 async def test_a_new_connection_lists_again() -> None:
     async with ScriptedServer.local(era="legacy") as server, client_of(server) as client:
         await client.list_tools()
