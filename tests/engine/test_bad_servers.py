@@ -32,7 +32,6 @@ from tests.engine.helpers_wire import (
     both_eras,
     client_of,
     http,
-    methods,
     result_for,
     when,
 )
@@ -243,7 +242,7 @@ async def test_an_answer_that_never_comes_ends_with_the_deadline(
         await server.script(when(tool="echo", times=1, **do))
         began = time.monotonic()
         error = await failure_of(client, timeout=0.3)
-        assert 0.25 < time.monotonic() - began < 1
+        assert 0.25 < time.monotonic() - began < 2
         assert type(error) is CallTimedOut
         assert isinstance(error, TimeoutError)
         assert error.delivery is Delivery.UNKNOWN
@@ -262,10 +261,10 @@ async def test_a_server_that_accepts_and_says_nothing_is_unavailable_in_time(mod
     ):
         proxy.deaf()
         began = time.monotonic()
-        with pytest.raises((ServerUnavailable, TimeoutError)) as caught:
-            await client.call_tool("echo", {"text": "hi"}, timeout=2)
-        assert time.monotonic() - began < 1
-        assert getattr(caught.value, "delivery", None) is Delivery.NOT_SENT
+        with pytest.raises(ServerUnavailable) as caught:
+            await client.call_tool("echo", {"text": "hi"}, timeout=5)
+        assert time.monotonic() - began < 2
+        assert caught.value.delivery is Delivery.NOT_SENT
         await proxy.heal()
         await still_works(client)
 
@@ -284,17 +283,16 @@ async def test_a_result_that_breaks_the_protocol_is_kept(era: Era) -> None:
         assert await server.executions("echo") == 2
 
 
-@both_eras
+@pytest.mark.parametrize("more", [{}, {"result": None}, {"result": [1]}, {"error": "no"}])
 @pytest.mark.requirement("P1")
-async def test_an_answer_with_neither_result_nor_error_did_run(era: Era) -> None:
-    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
-        await client.connect()
-        sent = len(await methods(server)) - (era == "legacy")
-        body = json.dumps({"jsonrpc": "2.0", "id": sent + 1})
-        await server.script(when(tool="echo", times=1, body=body))
+async def test_an_answer_with_neither_result_nor_error_did_run(more: dict[str, Any]) -> None:
+    def answer(asked: Asked) -> bytes:
+        return http(json.dumps({"jsonrpc": "2.0", "id": asked.id, **more}).encode())
+
+    async with RawServer(answer) as server, client_of(server, mode="legacy") as client:
         error = await failure_of(client)
-        assert isinstance(error, InvalidResult | CallOutcomeUnknown)
-        await still_works(client)
+        assert type(error) is InvalidResult
+        assert error.delivery is Delivery.ANSWERED
 
 
 async def test_one_bad_answer_among_many_harms_no_sibling() -> None:

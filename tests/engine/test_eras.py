@@ -149,7 +149,7 @@ async def test_silence_costs_a_third_of_the_connect_budget_and_once_only() -> No
         await server.script(when(PROBE, hang=True))
         began = time.monotonic()
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
-        assert 0.25 <= time.monotonic() - began <= 0.6
+        assert 0.25 <= time.monotonic() - began < 0.85
         assert client.era == "legacy"
         await server.forget_sessions()
         assert (await client.call_tool("echo", {"text": "on"})).text == "on"

@@ -268,7 +268,7 @@ async def test_the_calls_own_time_is_a_setting() -> None:
         began = time.monotonic()
         with pytest.raises(CallTimedOut):
             await client.call_tool("slow", {"seconds": 5})
-        assert 0.15 < time.monotonic() - began < 1
+        assert 0.15 < time.monotonic() - began < 2
 
 
 @pytest.mark.requirement("S10")

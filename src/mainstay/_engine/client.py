@@ -7,9 +7,11 @@ The client is the public face only: connections are the `Keeper`'s, the way of a
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Awaitable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import unquote, urlsplit
 
 from mainstay._engine.call import Call, Emit
 from mainstay._engine.calling import Calling, OnProgress
@@ -194,8 +196,13 @@ class Client(Requests):
 
     def emit(self, event: Event) -> None:
         """Note what an event means for the tool book, and tell the observers."""
-        if self._book is not None and _may_change_tools(event):
-            self._book.stale = True
+        match event:
+            case Notice(method="notifications/tools/list_changed"):
+                self._book = None
+            case Disconnected() if self._book is not None:
+                self._book.stale = True  # the next connection may lead to a newer server
+            case _:
+                pass
         self._observers.tell(event)
 
     # -- for the engine -------------------------------------------------------------------------
@@ -261,12 +268,6 @@ class Client(Requests):
         return await self.pursuit(outgoing).run()
 
 
-def _may_change_tools(event: Event) -> bool:
-    """A new connection may lead to a new version of the server."""
-    changed = isinstance(event, Notice) and event.method == "notifications/tools/list_changed"
-    return changed or isinstance(event, Disconnected)
-
-
 def _static_key(spec: ServerSpec) -> Authorizer | None:
     return StaticKey(spec.api_key.get_secret_value()) if spec.api_key is not None else None
 
@@ -283,4 +284,13 @@ def _server_headers(spec: ServerSpec) -> dict[str, str]:
     for name in ignored:
         text = f"{spec.name}: the header {name!r} is the protocol's own and is ignored"
         warn(text)
-    return {"user-agent": f"mainstay/{__version__}", **kept}
+    return {"user-agent": f"mainstay/{__version__}", **_basic_auth(spec.url), **kept}
+
+
+def _basic_auth(url: str) -> dict[str, str]:
+    """The credentials in a URL, as the header that they stand for."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return {}
+    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}

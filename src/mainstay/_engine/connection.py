@@ -22,7 +22,7 @@ from mainstay._engine.negotiate import Agreement, negotiate
 from mainstay._rules.era import Era, probe_bound
 from mainstay._rules.lifecycle import ConnectionState, accepts_calls, is_over, move
 from mainstay._wire.attempt import Attempt, current_attempt
-from mainstay._wire.exchange import broken
+from mainstay._wire.exchange import broken, unreadable
 from mainstay._wire.fault import InvalidAnswer, WireFault
 from mainstay._wire.http import HttpDispatcher
 from mainstay.config import ServerSpec
@@ -176,8 +176,10 @@ class Connection:
                     await self._ask_for_logs(self._log_level)
         except TimeoutError:
             return broken(f"no handshake within {budget:g} s", Attempt())
-        except (MCPError, ValidationError) as error:
+        except MCPError as error:
             return error
+        except Exception as error:
+            return unreadable(f"the handshake failed with {type(error).__name__}", None)
         return None
 
     async def _ask_for_logs(self, level: str) -> None:

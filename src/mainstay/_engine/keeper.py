@@ -23,7 +23,7 @@ from mainstay._rules.breaker import Breaker
 from mainstay._rules.budget import TokenBucket
 from mainstay._rules.classify import SessionRow
 from mainstay._rules.era import Era
-from mainstay._rules.headers import conflict, identity
+from mainstay._rules.headers import check, conflict, identity, split_ignored
 from mainstay._rules.lifecycle import ClientState, move_client
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.exchange import broken
@@ -192,7 +192,7 @@ class Keeper:
     async def _credentials(self, method: str) -> Mapping[str, str]:
         assert self.auth is not None
         given = await self.auth.headers(self.spec.name, self._principal, method, self.spec.url)
-        return {name.lower(): value for name, value in given.items()}
+        return split_ignored(check(given, origin="the authorizer"))[0]
 
     async def pause(self, seconds: float) -> None:
         """Sleep before a replay; closing the client ends it early."""

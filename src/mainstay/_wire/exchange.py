@@ -11,6 +11,7 @@ from mcp_types import RequestId
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mainstay._rules.classify import Evidence, Trouble
+from mainstay._wire import jsonrpc
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.eventstream import EventDecoder, EventTooLarge, ServerEvent
 from mainstay._wire.fault import WireFault
@@ -83,7 +84,7 @@ class Exchange:
         found = message.get("params")
         params = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
         if method == "notifications/progress":
-            if params.get("progressToken") != self.request_id:
+            if not jsonrpc.same_id(params.get("progressToken"), self.request_id):
                 return True  # a straggler of an earlier request
             if self.on_progress is not None:
                 await self.on_progress(

@@ -60,10 +60,11 @@ def answers(message: Mapping[str, Any], request_id: RequestId) -> bool:
         return False
     if "error" in message and message.get("id") is None:
         return True
-    return "id" in message and _same(message["id"], request_id)
+    return "id" in message and same_id(message["id"], request_id)
 
 
-def _same(found: object, request_id: RequestId) -> bool:
+def same_id(found: object, request_id: RequestId) -> bool:
+    """Whether a peer's echo names this id: "7" and 7 are one."""
     if isinstance(found, bool) or not isinstance(found, str | int):
         return False
     return coerce_request_id(found) == coerce_request_id(request_id)
@@ -80,5 +81,5 @@ def error_in(message: Mapping[str, Any], request_id: RequestId) -> RpcError | No
         code=code if isinstance(code, int) and not isinstance(code, bool) else 0,
         message=text if isinstance(text, str) else "an error without a message",
         data=fields.get("data"),
-        answers_request=_same(message.get("id"), request_id),
+        answers_request=same_id(message.get("id"), request_id),
     )

@@ -129,7 +129,8 @@ class Link:
     """One HTTP client for one server. Opened once, closed once, used by any task of its loop."""
 
     def __init__(self, spec: ServerSpec) -> None:
-        self._url = URL(spec.url)
+        # Credentials in the URL are a header by now: aiohttp refuses to have both.
+        self._url = URL(spec.url).with_user(None)
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._http = _client(spec, self._url, self._socket)
         self._unread: set[Reply] = set()

@@ -27,7 +27,7 @@ def proxy_for(configured: str | None, url: URL) -> str | None:
 def redirected(url: URL, status: int, location: str, method: str) -> URL:
     """Where a redirect leads, if it stays inside the origin and keeps the request as it is."""
     try:
-        target = url.join(URL(location))
+        target = url.join(URL(location)).with_user(None)
         stays = bool(location) and target.origin() == url.origin()
     except ValueError:
         raise unreadable("a redirect to no address", status) from None
