@@ -105,12 +105,11 @@ class Connection:
                 _check_modern_result(checked)
             return attempt.answer or checked
         except ValidationError as error:
-            if attempt.answer is None:
-                raise
+            raw = attempt.answer or {}
             if lenient:
-                return attempt.answer
+                return raw
             detail = f"the answer breaks the protocol: {_first_problem(error)}"
-            raise InvalidAnswer(detail, attempt.answer) from None
+            raise InvalidAnswer(detail, raw) from None
         finally:
             current_attempt.reset(token)
             self.in_flight -= 1
@@ -119,8 +118,8 @@ class Connection:
 
     def retire(self, *, lost: bool) -> None:
         """Take no more calls; those that run finish here. `lost`: there is nothing to end."""
-        if self.state is not ConnectionState.READY:
-            return
+        if self.is_over:
+            return  # its owner was cancelled by somebody who cancels everything
         self.state = move(self.state, ConnectionState.DRAINING)
         self._lost = self._lost or lost
         if not self.in_flight:

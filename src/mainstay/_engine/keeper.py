@@ -116,6 +116,8 @@ class Keeper:
         if self._closing is not None:
             await asyncio.shield(self._closing)
         self.check_home()
+        if connection is not None:
+            self.retire(connection, lost=True, reason="it ended by itself")
         if self._opening is None:
             loop = asyncio.get_running_loop()
             self._opening = loop.create_task(self._open_next(), context=Context())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from mainstay._engine.connection import Connection
 from mainstay._engine.keeper import Keeper
 from mainstay._engine.outgoing import Outgoing, Setback
 from mainstay._rules.recovery import Step
@@ -19,21 +20,20 @@ def is_cancelled() -> bool:
 
 async def mend(keeper: Keeper, step: Step, setback: Setback, outgoing: Outgoing) -> bool:
     """Take the step. False: it did not help, and the failure stands."""
-    connection, reason = setback.connection, setback.failure.kind.value
-    match step:
-        case Step.KEEP:
-            return True
-        case Step.REAUTHORIZE:
-            return await _reauthorize(keeper, setback)
-        case Step.RELIST:
-            return await _relist(outgoing)
-        case Step.REPLACE:
-            if connection is not None:
-                keeper.retire(connection, lost=True, reason=reason)
-        case Step.RENEGOTIATE:
-            if connection is not None:
-                keeper.renegotiate(connection, reason)
+    if step is Step.REAUTHORIZE:
+        return await _reauthorize(keeper, setback)
+    if step is Step.RELIST:
+        return await _relist(outgoing)
+    if setback.connection is not None:
+        _give_up(keeper, step, setback.connection, setback.failure.kind.value)
     return True
+
+
+def _give_up(keeper: Keeper, step: Step, connection: Connection, reason: str) -> None:
+    if step is Step.REPLACE:
+        keeper.retire(connection, lost=True, reason=reason)
+    elif step is Step.RENEGOTIATE:
+        keeper.renegotiate(connection, reason)
 
 
 async def _reauthorize(keeper: Keeper, setback: Setback) -> bool:

@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from time import time
 from typing import Any
 
-from mcp.shared.exceptions import MCPError
-
 from mainstay._engine.connection import Connection
 from mainstay._engine.keeper import Keeper
 from mainstay._engine.mending import is_cancelled, mend
@@ -189,8 +187,7 @@ class Pursuit:
             return Setback(failure, None, auth_epoch)
         if isinstance(error, MainstayError):
             raise error
-        detail = str(error) if isinstance(error, MCPError) else "the handshake is malformed"
-        evidence = Evidence(trouble=Trouble.UNREADABLE, sent=True, detail=detail)
+        evidence = Evidence(trouble=Trouble.UNREADABLE, sent=True, detail=str(error))
         return Setback(classify(evidence), None, auth_epoch)
 
     def _unauthorized(self, error: CredentialsFault) -> AuthNeeded:

@@ -85,10 +85,6 @@ class Toolbook:
     def get(self, name: str) -> KnownTool | None:
         return self._known.get(name)
 
-    @property
-    def names(self) -> list[str]:
-        return list(self._known)
-
 
 def _parsed(server: str, raw: Any, *, modern: bool) -> Tool | None:
     try:

@@ -23,7 +23,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.payload import Payload
+from aiohttp.payload import BytesPayload, Payload
 from yarl import URL
 
 from mainstay._rules.classify import Evidence, Trouble
@@ -39,21 +39,14 @@ _DISMISSED_LIMIT = 64 * 1024
 _KEPT_HEADERS = ("retry-after", "www-authenticate")
 
 
-class Body(Payload):
+class Body(BytesPayload):
     """A request body that notes the moment at which it is written."""
 
-    _value: bytes
-
     def __init__(self, value: bytes, attempt: Attempt) -> None:
-        super().__init__(value, content_type="application/json")
+        # Not BytesPayload's: it warns of bodies over 1 MiB, as if one could do something about it.
+        Payload.__init__(self, value, content_type="application/json")
         self._size = len(value)
         self._attempt = attempt
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self._value.decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        await self.write_with_length(writer, None)
 
     async def write_with_length(
         self, writer: AbstractStreamWriter, content_length: int | None
@@ -166,12 +159,8 @@ class Link:
             response = await self._http.request(
                 method, url, headers=headers, data=payload, allow_redirects=False
             )
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, RuntimeError) as error:
             fault = _fault(error, attempt, None)
-        except RuntimeError:
-            if not self._http.closed:
-                raise
-            fault = WireFault(Evidence(Trouble.CONNECT, attempt.sent, "the client was closed"))
         else:
             reply = Reply(response, attempt, self._unread.discard)
             self._unread.add(reply)
@@ -265,6 +254,8 @@ def _describe(error: Exception) -> str:
             return "the server closed the connection without an answer"
         case aiohttp.ClientPayloadError():
             return "the answer broke off"
+        case RuntimeError():
+            return "the client was closed"
         case OSError():
             return f"the connection broke: {error.strerror or type(error).__name__}"
         case _:
