@@ -19,7 +19,7 @@ TEST  := $(BIN)/python -m pytest tests $(if $(filter-out 0,$(WORKERS)),-n $(WORK
 
 help:
 	@echo "make install    the virtual environment, with mainstay and the tools in it"
-	@echo "make demo       watch a client survive its server, in half a minute"
+	@echo "make demo       watch a client survive its server, in a few seconds"
 	@echo "make test       the tests"
 	@echo "make check      all that CI runs: format, lint, types, imports, docs, tests, coverage"
 	@echo "make bench      measure the cost of a call"

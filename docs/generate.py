@@ -77,7 +77,10 @@ EXAMPLES: list[tuple[str, Evidence]] = [
         "a 5xx whose JSON-RPC error names no request",
         status(500, error=error(-32603, answers=False)),
     ),
-    ("a JSON-RPC error, whatever the HTTP status", status(200, error=error(-32602))),
+    (
+        "another JSON-RPC error to this request, whatever the HTTP status",
+        status(200, error=error(-32602)),
+    ),
     ("404 with -32601 for this very request", status(404, error=error(-32601))),
     ("-32020: a header does not match its argument", status(400, error=error(-32020))),
     ("-32022: not this protocol version", status(400, error=error(-32022))),

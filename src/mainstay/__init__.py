@@ -1,4 +1,4 @@
-"""mainstay: one dependable pool of tools from any number of MCP servers.
+"""mainstay: MCP tools that an agent can depend on. So far: one server, over streamable HTTP.
 
 `import mainstay` and `from mainstay import Client` load neither the SDK nor the HTTP library; what
 is heavy comes with its first use.

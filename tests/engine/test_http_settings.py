@@ -15,8 +15,10 @@ from mainstay import (
     ConfigError,
     Delivery,
     FailureKind,
+    ServerSpec,
     ServerUnavailable,
 )
+from mainstay.config.spec import ConfigWarning
 from mainstay.testing import ScriptedServer
 from tests.engine.certificates import NOW, Authority, HttpProxy, wants_client_certificate
 from tests.engine.helpers_wire import (
@@ -123,18 +125,19 @@ async def test_an_expired_certificate_is_refused(authority: Authority) -> None:
 
 
 @pytest.mark.requirement("S10")
-async def test_verification_can_be_switched_off(here: tuple[str, str]) -> None:
-    async with (
-        ScriptedServer.local(tls=here) as server,
-        client_of(server, tls={"verify": False}) as client,
-    ):
+async def test_verification_can_be_switched_off_with_a_warning(here: tuple[str, str]) -> None:
+    async with ScriptedServer.local(tls=here) as server:
+        with pytest.warns(ConfigWarning, match="verified"):
+            spec = ServerSpec.parse({"url": server.url, "tls": {"verify": False}})
+        client = Client(spec)
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+        await client.aclose()
 
 
 @pytest.mark.requirement("S10")
 async def test_tls_spoken_to_a_plain_server_is_a_typed_error() -> None:
     async with ScriptedServer.local() as server:
-        spec = {"url": server.url.replace("http:", "https:"), "tls": {"verify": False}}
+        spec = {"url": server.url.replace("http:", "https:")}
         async with client_of(server, **spec, max_replays=0, timeouts={"connect": 0.3}) as client:
             with pytest.raises(ServerUnavailable) as caught:
                 await client.connect()

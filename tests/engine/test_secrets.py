@@ -205,8 +205,13 @@ async def test_what_is_in_the_url_is_sent_but_not_shown(era: Era, caplog: pytest
         url = f"http://{USER}:{PASSWORD}@127.0.0.1:{server.port}/mcp?api_key={QUERY}"
         async with stage(era, caplog, url=url, api_key=None) as act:
             await act.client.connect()
-            await server.script(Rule(tool="record", do=Behaviour(status=500)))
+            said = {"code": -32000, "message": f"{USER} with {PASSWORD} and {QUERY}: unknown"}
+            await server.script(
+                Rule(tool="record", times=1, do=Behaviour(status=500)),
+                Rule(tool="record", do=Behaviour(error=said)),
+            )
             await act.expect(CallOutcomeUnknown, call(act))
+            await act.expect(CallRejected, call(act))
             sent = (await server.requests(tool="record"))[0].headers
             assert sent["authorization"].startswith("Basic ")
 

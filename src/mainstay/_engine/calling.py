@@ -10,21 +10,19 @@ import inspect
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mainstay._engine.call import Emit
+from mainstay._engine.core import Core
 from mainstay._rules.recovery import Policy
-from mainstay.config import ServerSpec
-from mainstay.errors import Failure, InvalidArguments, InvalidResult
-from mainstay.events import CallEvent, Completed, Event, Failed, Log, Progress, Replaying, Started
+from mainstay.errors import Failure, InvalidResult
+from mainstay.events import CallEvent, Completed, Failed, Log, Progress, Replaying, Started
 from mainstay.results import CallResult
 
 if TYPE_CHECKING:
-    import mcp_types as types
-
     from mainstay._engine.outgoing import Outgoing
     from mainstay._engine.pursuit import Pursuit
-    from mainstay._engine.toolbook import KnownTool, Toolbook
+    from mainstay._engine.toolbook import KnownTool
 
 logger = logging.getLogger("mainstay.client")
 
@@ -34,31 +32,12 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 _LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"  # 2026-07-28: log lines are asked for per call
 
 
-class Caller(Protocol):
-    """What a call needs of its client."""
-
-    @property
-    def spec(self) -> ServerSpec: ...
-    @property
-    def book(self) -> Toolbook | None: ...
-    @property
-    def is_observed(self) -> bool: ...
-    @property
-    def log_level(self) -> str | None: ...
-    def emit(self, event: Event) -> None: ...
-    def checked_headers(
-        self, headers: Mapping[str, str] | None, what: str
-    ) -> dict[str, str] | None: ...
-    def pursuit(self, outgoing: Outgoing) -> Pursuit: ...
-    async def list_tools(self, *, refresh: bool = False) -> list[types.Tool]: ...
-
-
 class Calling:
     """Belongs to the task that carries it out; used once."""
 
     def __init__(
         self,
-        client: Caller,
+        core: Core,
         name: str,
         arguments: Mapping[str, Any] | None,
         headers: Mapping[str, str] | None,
@@ -66,10 +45,10 @@ class Calling:
         timeout: float | None,
         on_progress: OnProgress | None,
     ) -> None:
-        self._client, self._server = client, client.spec.name
+        self._core, self._server = core, core.spec.name
         self._name, self._arguments = name, arguments or {}
         self._headers, self._meta = headers, meta
-        self._timeout = client.spec.timeouts.call if timeout is None else timeout
+        self._timeout = core.spec.timeouts.call if timeout is None else timeout
         self._on_progress = on_progress
         self._emit: Emit | None = None
         self._id = ""
@@ -78,7 +57,7 @@ class Calling:
     async def carry_out(self, emit: Emit | None = None) -> CallResult:
         """Send it and judge what comes back. `emit` makes it a watched call."""
         self._emit = emit
-        if emit is None and not self._client.is_observed:
+        if emit is None and not self._core.observers:
             return await self._perform()
         self._id = uuid.uuid4().hex
         self._tell(Started(**self._common()))
@@ -91,9 +70,9 @@ class Calling:
         return result
 
     async def _perform(self) -> CallResult:
-        known = self._client.book.get(self._name) if self._client.book else None
+        known = self._core.book.get(self._name) if self._core.book else None
         arguments = self._checked_arguments(known)
-        pursuit = self._pursuit = self._client.pursuit(self._outgoing(known, arguments))
+        pursuit = self._pursuit = self._core.pursuit(self._outgoing(known, arguments))
         raw = await pursuit.run()
         result = CallResult(raw, self._server, self._name, pursuit.attempts, pursuit.duration)
         self._check_result(known, result)
@@ -103,55 +82,52 @@ class Calling:
 
     def _checked_arguments(self, known: KnownTool | None) -> dict[str, Any]:
         if not self._timeout > 0:
-            raise self._invalid("its timeout is not a positive number of seconds")
+            raise self._core.invalid(self._name, "its timeout is no positive number of seconds")
         arguments = dict(self._arguments)
         if known is None:
             return arguments
-        if self._client.spec.strip_none:
+        if self._core.spec.strip_none:
             from mainstay._rules.schema import strip_none
 
             arguments = strip_none(arguments, known.tool.input_schema)
         problems = known.arguments.problems(arguments)
         if problems:
-            raise self._invalid(f"its arguments break its schema: {'; '.join(problems)}", problems)
+            why = f"its arguments break its schema: {'; '.join(problems)}"
+            raise self._core.invalid(self._name, why, problems)
         return arguments
-
-    def _invalid(self, why: str, problems: tuple[str, ...] = ()) -> InvalidArguments:
-        text = f"{self._server}: {self._name} was not sent: {why}"
-        return InvalidArguments(text, server=self._server, tool=self._name, problems=problems)
 
     def _outgoing(self, known: KnownTool | None, arguments: dict[str, Any]) -> Outgoing:
         from mainstay._engine.outgoing import Outgoing
 
-        spec = self._client.spec
+        spec = self._core.spec
         watched = self._emit is not None or self._on_progress is not None
         return Outgoing(
             method="tools/call",
             tool=self._name,
             params=self._params(arguments),
             timeout=self._timeout,
-            headers=self._client.checked_headers(self._headers, self._name),
+            headers=self._core.checked_headers(self._headers, self._name),
             policy=Policy(spec.replay_tools.get(self._name, spec.replay)),
             repeatable=known is not None and known.repeatable,
             deliver=self._deliver,
             wants_progress=watched or spec.timeouts.extend_on_progress,
             param_headers=self._param_headers(arguments),
-            relist=lambda: self._client.list_tools(refresh=True),
+            relist=lambda: self._core.list_tools(refresh=True),
             on_replay=self._on_replay,
         )
 
     def _params(self, arguments: dict[str, Any]) -> dict[str, Any]:
         params: dict[str, Any] = {"name": self._name, "arguments": arguments}
         meta = dict(self._meta or {})
-        if self._client.log_level is not None:
-            meta.setdefault(_LOG_LEVEL_KEY, self._client.log_level)
+        if self._core.log_level is not None:
+            meta.setdefault(_LOG_LEVEL_KEY, self._core.log_level)
         if meta:
             params["_meta"] = meta
         return params
 
     def _param_headers(self, arguments: dict[str, Any]) -> Callable[[], Mapping[str, str]]:
         def computed() -> Mapping[str, str]:
-            book = self._client.book
+            book = self._core.book
             known = book.get(self._name) if book else None
             return known.param_headers(arguments) if known else {}
 
@@ -202,7 +178,7 @@ class Calling:
     def _tell(self, event: CallEvent) -> None:
         if self._emit is not None:
             self._emit(event)
-        self._client.emit(event)
+        self._core.emit(event)
 
     # -- after ----------------------------------------------------------------------------------
 

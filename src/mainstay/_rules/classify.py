@@ -91,16 +91,6 @@ class SessionRow:
             text = f"the pattern of {self.source!r} is no regular expression: {error}"
             raise ConfigError(text, key="session_rows", remedy=remedy) from None
 
-    def matches(self, evidence: Evidence) -> bool:
-        if self.status is not None and self.status != evidence.status:
-            return False
-        if self.code is not None and (evidence.error is None or evidence.error.code != self.code):
-            return False
-        if self.pattern is None:
-            return True
-        said = evidence.error.message if evidence.error else evidence.text
-        return re.search(self.pattern, said, re.IGNORECASE) is not None
-
 
 SESSION_ROWS: tuple[SessionRow, ...] = (
     SessionRow("Python SDK 2.x, unknown session", status=404, code=-32600),
@@ -138,10 +128,21 @@ def _session_lost(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | N
         return None
     if "www-authenticate" in evidence.headers:
         return None  # a challenge is about credentials, whatever its body says
-    row = next((row for row in rows if row.matches(evidence)), None)
+    row = next((row for row in rows if _matches(row, evidence)), None)
     if row is None:
         return None
     return _failure(evidence, FailureKind.SESSION_LOST, Delivery.REFUSED, row.source)
+
+
+def _matches(row: SessionRow, evidence: Evidence) -> bool:
+    if row.status is not None and row.status != evidence.status:
+        return False
+    if row.code is not None and (evidence.error is None or evidence.error.code != row.code):
+        return False
+    if row.pattern is None:
+        return True
+    said = evidence.error.message if evidence.error else evidence.text
+    return re.search(row.pattern, said, re.IGNORECASE) is not None
 
 
 def _is_missing_method(evidence: Evidence) -> bool:

@@ -143,7 +143,7 @@ class HttpDispatcher:
             self._abandon(exchange)
             raise
         except WireFault as fault:
-            evidence = hushed(fault.evidence, exchange.sent_headers)
+            evidence = hushed(fault.evidence, exchange.sent_headers, self._link.secrets)
         raise WireFault(evidence)
 
     async def _converse(self, exchange: Exchange, body: bytes) -> dict[str, Any]:

@@ -7,7 +7,7 @@ events and logs; what we know to be secret does not. Costs nothing on the way of
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from mainstay._rules.classify import Evidence
@@ -18,9 +18,10 @@ _SHORTEST = 8
 """Shorter values are words, not secrets; taking them out would spoil the text."""
 
 
-def hushed(evidence: Evidence, sent: Mapping[str, str]) -> Evidence:
-    """The evidence without the values of the headers that went with the request."""
-    secrets = _secrets(sent)
+def hushed(evidence: Evidence, sent: Mapping[str, str], private: Sequence[str]) -> Evidence:
+    """The evidence without the values of the headers that went with the request, and without
+    what else is `private`."""
+    secrets = _secrets(sent, private)
     if not secrets:
         return evidence
     error = evidence.error
@@ -37,8 +38,9 @@ def hushed(evidence: Evidence, sent: Mapping[str, str]) -> Evidence:
     )
 
 
-def _secrets(sent: Mapping[str, str]) -> list[str]:
+def _secrets(sent: Mapping[str, str], private: Sequence[str]) -> list[str]:
     values = [value for name, value in sent.items() if name not in _PUBLIC]
+    values += private
     values += [value.partition(" ")[2] for value in values]  # the key after "Bearer"
     return sorted((value for value in values if len(value) >= _SHORTEST), key=len, reverse=True)
 

@@ -32,7 +32,7 @@ from mainstay._wire.exchange import unreadable
 from mainstay._wire.fault import WireFault
 from mainstay._wire.routes import proxy_for, redirected, seconds_of
 from mainstay._wire.tls import context_for
-from mainstay.config import ServerSpec
+from mainstay.config import ServerSpec, secrets_of_url
 
 _MOST_REDIRECTS = 5
 _DISMISSED_LIMIT = 64 * 1024
@@ -124,6 +124,8 @@ class Link:
     def __init__(self, spec: ServerSpec) -> None:
         # Credentials in the URL are a header by now: aiohttp refuses to have both.
         self._url = URL(spec.url).with_user(None)
+        self.secrets = secrets_of_url(spec.url)
+        """What the URL holds in confidence."""
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._http = _client(spec, self._url, self._socket)
         self._unread: set[Reply] = set()

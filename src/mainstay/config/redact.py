@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import SplitResult, parse_qsl, quote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 _SECRET_NAME = re.compile(
     r"key|token|secret|password|passwd|auth|sig|credential|session", re.IGNORECASE
@@ -27,11 +27,12 @@ def redact_url(url: str) -> str:
         return HIDDEN
 
 
-def secrets_in_url(url: str) -> bool:
-    """Whether the URL carries what should be a header: credentials or a secret-looking query."""
+def secrets_of_url(url: str) -> tuple[str, ...]:
+    """What a URL carries that should be a header: credentials, or values that sound secret."""
     parts = urlsplit(url)
-    named = any(is_secret_name(name) for name, _ in parse_qsl(parts.query, True))
-    return named or parts.username is not None or parts.password is not None
+    named = [value for name, value in parse_qsl(parts.query, True) if is_secret_name(name)]
+    credentials = [unquote(value) for value in (parts.username, parts.password) if value]
+    return (*credentials, *named)
 
 
 def _without_user(parts: SplitResult) -> str:

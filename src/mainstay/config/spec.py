@@ -29,7 +29,7 @@ from pydantic import (
 
 from mainstay.config.expand import expand
 from mainstay.config.frozen import FrozenDict
-from mainstay.config.redact import HIDDEN, redact_url, secrets_in_url
+from mainstay.config.redact import HIDDEN, redact_url, secrets_of_url
 from mainstay.config.urls import check_http_url, is_loopback, name_from, problem
 from mainstay.errors import ConfigError
 
@@ -206,8 +206,10 @@ class ServerSpec(_Frozen):
         parts = urlsplit(self.url)
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             warn(f"{self.name}: plain http beyond this machine: {redact_url(self.url)}")
-        if secrets_in_url(self.url):
+        if secrets_of_url(self.url):
             warn(f"{self.name}: the URL carries a secret; use headers or api_key instead")
+        if not self.tls.verify and parts.scheme == "https":
+            warn(f"{self.name}: certificates are not verified; name your own CA in tls.ca_file")
         return self
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mainstay.config.redact import HIDDEN, is_secret_name, redact_url, secrets_in_url
+from mainstay.config.redact import HIDDEN, is_secret_name, redact_url, secrets_of_url
 
 SECRET = "QxZ7hunter2"
 
@@ -53,20 +53,20 @@ def test_what_is_left_of_a_url(url: str, shown: str):
 @pytest.mark.parametrize("name", SECRET_NAMES)
 def test_a_name_that_sounds_secret_hides_its_value(name: str):
     assert is_secret_name(name)
-    assert secrets_in_url(f"http://h/?{name}={SECRET}")
+    assert secrets_of_url(f"http://h/?{name}={SECRET}")
     assert SECRET not in redact_url(f"http://h/?a=1&{name}={SECRET}&b=2")
 
 
 @pytest.mark.parametrize("name", ["page", "q", "user", "limit"])
 def test_any_other_value_is_shown(name: str):
     assert not is_secret_name(name)
-    assert not secrets_in_url(f"http://h/?{name}=5")
+    assert not secrets_of_url(f"http://h/?{name}=5")
     assert redact_url(f"http://h/?{name}=5") == f"http://h/?{name}=5"
 
 
 @pytest.mark.parametrize("url", ["http://u:p@h/", "http://u@h/", "http://:p@h/", "http://h/?sig=1"])
 def test_a_url_with_credentials_is_known_to_have_them(url: str):
-    assert secrets_in_url(url)
+    assert secrets_of_url(url)
 
 
 @given(st.text() | st.text(st.characters(codec=None)) | st.text("htps:/@?&=[]#%;\\ \ud800"))

@@ -153,11 +153,13 @@ def test_users_add_rows_for_servers_with_a_way_of_their_own(row: SessionRow):
     ],
 )
 def test_a_row_matches_only_when_all_of_it_does(row: SessionRow):
-    assert not row.matches(answered(410, rpc(-1, "Who are you?")))
+    evidence = answered(410, rpc(-1, "Who are you?"))
+    assert classify(evidence, rows=[row]).kind is not FailureKind.SESSION_LOST
 
 
 def test_a_row_with_a_code_matches_no_answer_without_one():
-    assert not SessionRow("coded", code=-32000).matches(answered(410, "gone"))
+    row = SessionRow("coded", code=-32000)
+    assert classify(answered(410, "gone"), rows=[row]).kind is not FailureKind.SESSION_LOST
 
 
 @pytest.mark.parametrize("row", [{"pattern": "("}, {"pattern": "*"}, {}])
