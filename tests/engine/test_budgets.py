@@ -196,7 +196,11 @@ async def test_retry_after_may_be_a_date():
 
 
 @pytest.mark.requirement("P4")
-@pytest.mark.parametrize("asked", ["3600", formatdate(time.time() + 3600, usegmt=True)])
+@pytest.mark.parametrize(
+    "asked",
+    ["3600", formatdate(time.time() + 3600, usegmt=True)],
+    ids=["seconds", "date"],
+)
 async def test_a_wait_beyond_the_deadline_is_told_at_once(asked: str):
     async with talking() as (server, client):
         await client.connect()

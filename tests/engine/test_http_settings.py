@@ -137,7 +137,7 @@ async def test_verification_can_be_switched_off_with_a_warning(here: tuple[str, 
 @pytest.mark.requirement("S10")
 async def test_tls_spoken_to_a_plain_server_is_a_typed_error() -> None:
     async with ScriptedServer.local() as server:
-        spec = {"url": server.url.replace("http:", "https:")}
+        spec: dict[str, Any] = {"url": server.url.replace("http:", "https:")}
         async with client_of(server, **spec, max_replays=0, timeouts={"connect": 0.3}) as client:
             with pytest.raises(ServerUnavailable) as caught:
                 await client.connect()

@@ -163,6 +163,6 @@ TROUBLES = (
     Trouble(
         "500 with an answer", Kind.REJECTED, ANSWERED, Behaviour(status=500, error=error(-32603))
     ),
-    Trouble("-32020", Kind.HEADER_MISMATCH, ANSWERED, Behaviour(error=error(-32020))),
+    Trouble("-32020", Kind.HEADER_MISMATCH, ANSWERED, Behaviour(status=400, error=error(-32020))),
     Trouble("-32022", Kind.VERSION_MISMATCH, ANSWERED, Behaviour(status=400, error=error(-32022))),
 )

@@ -8,10 +8,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
+from mainstay.errors import Delivery, MainstayError
 from mainstay.events import CallEvent
 from mainstay.results import CallResult
 
 Emit = Callable[[CallEvent], None]
+
+
+class LeftEarly(MainstayError):
+    """The result of a call that was left before it ended. It may have run."""
+
+    delivery = Delivery.UNKNOWN
 
 
 class Call:
@@ -66,6 +73,8 @@ class Call:
         """The result; raises what the call raised."""
         task = self._running()
         await asyncio.wait((task,))
+        if task.cancelled():
+            raise LeftEarly("the call was cancelled when its block was left; it has no result")
         return task.result()
 
     async def _carry_out(self) -> CallResult:

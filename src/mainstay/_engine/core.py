@@ -93,9 +93,8 @@ class Core:
                 terminate_on_close=self._terminate,
                 emit=self.emit,
                 log_level=lambda: self.log_level,
+                wants_notices=lambda: self.spec.listen or self.observers.listening,
             )
-            if self.observers.listening:
-                self._keeper.listen()
         return self._keeper
 
     def listen(self) -> None:

@@ -50,13 +50,14 @@ class Keeper:
         terminate_on_close: bool,
         emit: Callable[[Event], None],
         log_level: Callable[[], str | None],
+        wants_notices: Callable[[], bool],
     ) -> None:
         self.spec, self.auth, self.session_rows = spec, auth, session_rows
         self._headers, self._client_info = headers, client_info
         self._terminate = terminate_on_close
         self._principal, self._log_level = principal, log_level
         self._emit = emit
-        self.wants_notices = spec.listen
+        self._wants_notices = wants_notices
         self._generation = 0
         self._reset()
 
@@ -88,11 +89,13 @@ class Keeper:
     @property
     def agreement(self) -> Agreement | None:
         """What the current connection settled on; None: there is none."""
-        return self.connection.agreement if self.connection else None
+        connection = self.connection
+        return connection.agreement if connection and connection.accepts_calls else None
 
     @property
     def session_id(self) -> str | None:
-        return self.connection.wire.session_id if self.connection else None
+        connection = self.connection
+        return connection.wire.session_id if connection and connection.accepts_calls else None
 
     def bind(self, headers: Mapping[str, str]) -> None:
         """A legacy session belongs to one principal: refuse a call that speaks for another."""
@@ -118,7 +121,7 @@ class Keeper:
         self.check_home()
         if connection is not None:
             self.retire(connection, lost=True, reason="it ended by itself")
-        if self._opening is None:
+        if self._opening is None or self._opening.done():  # done: a task that started eagerly
             loop = asyncio.get_running_loop()
             self._opening = loop.create_task(self._open_next(), context=Context())
         return await asyncio.shield(self._opening)
@@ -179,7 +182,7 @@ class Keeper:
         agreement = connection.agreement
         assert agreement is not None
         self._era = agreement.era
-        if self.wants_notices:
+        if self._wants_notices():
             connection.listen()
         self._emit(
             Connected(
@@ -226,15 +229,14 @@ class Keeper:
         if self.connection is not connection:
             return
         self.retire(connection, lost=True, reason="a GET found no session")
-        if self.wants_notices and self._opening is None and self._closing is None:
+        if self._wants_notices() and self._opening is None and self._closing is None:
             loop = asyncio.get_running_loop()
             self._opening = loop.create_task(self._open_next(), context=Context())
 
     # -- what the server says on its own account ------------------------------------------------
 
     def listen(self) -> None:
-        """From now on somebody wants notices."""
-        self.wants_notices = True
+        """Somebody wants notices from now on."""
         if self.connection is not None:
             self.connection.listen()
 

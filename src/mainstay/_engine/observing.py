@@ -11,7 +11,8 @@ logger = logging.getLogger("mainstay.client")
 
 
 class Observation:
-    """An observer at work; `close` ends it."""
+    """An observer at work; `close` ends it. A stream that was opened for it stays until the
+    connection ends; the next connection opens none."""
 
     def __init__(
         self, observer: Observer, *, listen: bool, forget: Callable[[Observation], None]

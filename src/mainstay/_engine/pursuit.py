@@ -45,6 +45,8 @@ from mainstay.errors import (
 from mainstay.results import CallResult
 
 _BACKOFF = Backoff()
+_NEVER_RAN = (FailureKind.HEADER_MISMATCH, FailureKind.VERSION_MISMATCH)
+"""Answers that came before the tool could run."""
 _TRANSPORT_FAULTS = (FailureKind.UNREACHABLE, FailureKind.BROKEN)
 
 
@@ -80,18 +82,23 @@ class Pursuit:
             told = self._with_doubt(error)
             raise told from (error.__cause__ if told is error else error)
         except TimeoutError:
-            attempt = self._attempt
-        if attempt is not None and attempt.answer is not None:
-            return attempt.answer  # it came at the last moment: a finished result is never lost
-        if attempt is not None and attempt.sent:
+            pass
+        if self._attempt is not None and self._attempt.sent:
             self.worst = Delivery.UNKNOWN
         raise timed_out(self._keeper.spec.name, self._out, self)
 
     def extend(self) -> None:
         """Progress was reported: the request gets its full time again, up to the cap."""
-        if self._keeper.spec.timeouts.extend_on_progress and self._timeout is not None:
+        if self._keeper.spec.timeouts.extend_on_progress:
             self._deadline = self._deadline.extended(self._loop.time(), self._out.timeout)
-            self._timeout.reschedule(self._deadline.at)
+            self._reschedule(self._deadline.at)
+
+    def _stop_clock(self) -> None:
+        self._reschedule(None)
+
+    def _reschedule(self, when: float | None) -> None:
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(when)
 
     async def _pursue(self) -> dict[str, Any]:
         keeper = self._keeper
@@ -131,6 +138,7 @@ class Pursuit:
             async with self._keeper.gate:
                 outcome = await self._send()
         except BaseException:
+            # A deadline says nothing about the transport: the tool may just be slow.
             breaker.abandon(leave.probe)
             raise
         fault = isinstance(outcome, Setback) and outcome.failure.kind in _TRANSPORT_FAULTS
@@ -143,30 +151,37 @@ class Pursuit:
             raise closed_meanwhile(self._keeper.spec.name, self._out, self)
         connection, auth_epoch = None, self._keeper.auth_epoch
         attempt = self._attempt = Attempt(
-            deliver=self._out.deliver, wants_progress=self._out.wants_progress
+            deliver=self._out.deliver,
+            wants_progress=self._out.wants_progress,
+            stop_clock=self._stop_clock,
         )
         try:
             found = await self._keeper.ready()
-            if isinstance(found, Exception):
-                return self._unopened(found, auth_epoch)
+            if not isinstance(found, Connection):
+                return Setback(self._why_unopened(found), None, auth_epoch)
             connection = found
-            attempt.headers = self._headers(connection)
-            if not self._out.method:
-                return {}
-            return await connection.request(
-                self._out.method, self._out.params, attempt, lenient=self._out.lenient
-            )
+            return await self._send_on(connection, attempt)
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            failure = self._lost_its_way(attempt)
         except WireFault as fault:
             failure = classify(fault.evidence, rows=self._keeper.session_rows)
-        except InvalidAnswer as error:
-            raise self._invalid(error) from None
-        except CredentialsFault as error:
-            raise self._unauthorized(error) from None
-        except asyncio.CancelledError:
-            failure = self._foreign_cancellation(attempt)
-        except (TypeError, ValueError) as error:
-            failure = self._not_json(error, attempt)
+        except (InvalidAnswer, CredentialsFault) as error:
+            raise self._told(error) from None
+        except MainstayError:
+            raise
+        except Exception as error:
+            failure = self._our_fault(error, attempt)
         return Setback(failure, connection, auth_epoch)
+
+    async def _send_on(self, connection: Connection, attempt: Attempt) -> dict[str, Any]:
+        attempt.headers = self._headers(connection)
+        if not self._out.method:
+            return {}
+        return await connection.request(
+            self._out.method, self._out.params, attempt, lenient=self._out.lenient
+        )
 
     def _headers(self, connection: Connection) -> Mapping[str, str] | None:
         headers, param_headers = self._out.headers, self._out.param_headers
@@ -178,58 +193,50 @@ class Pursuit:
 
     # -- what went wrong ------------------------------------------------------------------------
 
-    def _unopened(self, error: Exception, auth_epoch: int) -> Setback:
-        """No connection. What the handshake met is told, but the request itself never left."""
-        if isinstance(error, CredentialsFault):
-            raise self._unauthorized(error)
+    def _why_unopened(self, error: Exception) -> Failure:
+        """What the handshake met. The request itself never left."""
         if isinstance(error, WireFault):
-            failure = classify(error.evidence, rows=self._keeper.session_rows)
-            return Setback(failure, None, auth_epoch)
+            return classify(error.evidence, rows=self._keeper.session_rows)
+        if isinstance(error, CredentialsFault):
+            raise self._told(error)
         if isinstance(error, MainstayError):
             raise error
-        evidence = Evidence(trouble=Trouble.UNREADABLE, sent=True, detail=str(error))
-        return Setback(classify(evidence), None, auth_epoch)
+        return classify(Evidence(trouble=Trouble.UNREADABLE, sent=True, detail=str(error)))
 
-    def _unauthorized(self, error: CredentialsFault) -> AuthNeeded:
-        server = self._keeper.spec.name
-        return AuthNeeded(f"{server}: {error}. Nothing was sent", server=server)
-
-    def _invalid(self, error: InvalidAnswer) -> InvalidResult:
-        server, tool = self._keeper.spec.name, self._out.tool
-        return InvalidResult(
-            f"{server}: {tool or self._out.method} ran, but {error.message}",
-            server=server,
-            tool=tool,
-            attempts=self.attempts,
-            result=error.raw if tool is None else self._result(tool, error.raw),
-        )
-
-    def _result(self, tool: str, raw: dict[str, Any]) -> CallResult:
-        return CallResult(raw, self._keeper.spec.name, tool, self.attempts, self.duration)
-
-    def _foreign_cancellation(self, attempt: Attempt) -> Failure:
+    def _lost_its_way(self, attempt: Attempt) -> Failure:
         """A cancellation that nobody asked of this task is a fault like any other."""
-        if is_cancelled():
-            raise asyncio.CancelledError
         trouble = Trouble.BROKEN if attempt.sent else Trouble.CONNECT
         detail = "something on the way cancelled the request by itself"
         return classify(Evidence(trouble=trouble, sent=attempt.sent, detail=detail))
 
-    def _not_json(self, error: Exception, attempt: Attempt) -> Failure:
-        if attempt.sent or isinstance(error, MainstayError):
+    def _told(self, error: InvalidAnswer | CredentialsFault) -> MainstayError:
+        server, tool = self._keeper.spec.name, self._out.tool
+        if isinstance(error, CredentialsFault):
+            return AuthNeeded(f"{server}: {error}. Nothing was sent", server=server)
+        result = error.raw
+        if tool is not None:
+            result = CallResult(error.raw, server, tool, self.attempts, self.duration)
+        text = f"{server}: {tool or self._out.method} ran, but {error.message}"
+        return InvalidResult(text, server=server, tool=tool, attempts=self.attempts, result=result)
+
+    def _our_fault(self, error: Exception, attempt: Attempt) -> Failure:
+        """What nobody foresaw. Even then it is told whether the request may have run."""
+        if attempt.sent:
+            detail = f"reading the answer failed with {type(error).__name__}"
+            return classify(Evidence(trouble=Trouble.UNREADABLE, sent=True, detail=detail))
+        if not isinstance(error, TypeError | ValueError):
             raise error
-        server, tool = self._keeper.spec.name, self._out.tool or self._out.method
-        raise InvalidArguments(
-            f"{server}: the arguments of {tool} cannot be written as JSON: {error}",
-            server=server,
-            tool=tool,
-        ) from None
+        server, what = self._keeper.spec.name, self._out.tool or self._out.method
+        text = f"{server}: {what} cannot be written to the wire: {error}"
+        raise InvalidArguments(text, server=server, tool=what) from None
 
     # -- what to do about it --------------------------------------------------------------------
 
     def _remember(self, setback: Setback) -> None:
         self.last = setback.failure
         reached = setback.failure.delivery if setback.connection else Delivery.NOT_SENT
+        if setback.failure.kind in _NEVER_RAN:
+            reached = Delivery.REFUSED
         self.worst = Delivery.worst(self.worst, reached)
 
     def _standing(self, setback: Setback) -> Standing:

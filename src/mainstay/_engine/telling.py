@@ -68,7 +68,9 @@ def error_for(
         return ServerUnavailable(text, server=server, since=since, last_failure=failure)
     match failure.delivery:
         case Delivery.ANSWERED:
-            return _call_error(CallRejected, failure, server, what, story, "The server said no")
+            rejected = _call_error(CallRejected, failure, server, what, story, "The server said no")
+            rejected.delivery = Delivery.ANSWERED
+            return rejected
         case Delivery.UNKNOWN:
             return _call_error(CallOutcomeUnknown, failure, server, what, story, _MAY_HAVE_RUN)
         case _:

@@ -18,6 +18,10 @@ from mainstay.errors import ConfigError, Delivery, Failure, FailureKind
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 METHOD_NOT_FOUND = -32601
+_MISMATCHES = {
+    HEADER_MISMATCH: FailureKind.HEADER_MISMATCH,
+    UNSUPPORTED_VERSION: FailureKind.VERSION_MISMATCH,
+}
 
 
 class Trouble(enum.Enum):
@@ -61,6 +65,9 @@ class Evidence:
     text: str = ""
     """The beginning of a body that was not JSON-RPC."""
     carried_session: bool = False
+    fixed_codes: bool = False
+    """Whether -32020 and -32022 can only mean what 2026-07-28 says: the request was modern, or a
+    handshake. A legacy server may have given them a meaning of its own."""
 
     @property
     def retry_after(self) -> float | None:
@@ -98,7 +105,7 @@ SESSION_ROWS: tuple[SessionRow, ...] = (
     SessionRow("TypeScript SDK, Express examples", status=400, code=-32000, pattern="session"),
     SessionRow("TypeScript SDK, fresh transport", status=400, code=-32000, pattern="initializ"),
     SessionRow("Python SDK 1.x, session missing", status=400, code=-32600, pattern="session"),
-    SessionRow("Python SDK 1.x client behind a gateway", code=32600),
+    SessionRow("Python SDK 1.x client behind a gateway", code=32600, pattern="session"),
     SessionRow("Rust SDK (rmcp) before 0.9", status=401, pattern="session not found"),
     SessionRow("Specification 2025-03-26 and later: any 404", status=404),
     SessionRow(
@@ -171,10 +178,9 @@ def _rejected(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
         return None
     if (evidence.status or 200) >= 500 and not error.answers_request:
         return None  # a crashed server's general apology, not an answer to this request
-    kind = {
-        HEADER_MISMATCH: FailureKind.HEADER_MISMATCH,
-        UNSUPPORTED_VERSION: FailureKind.VERSION_MISMATCH,
-    }.get(error.code, FailureKind.REJECTED)
+    kind = FailureKind.REJECTED
+    if evidence.fixed_codes or evidence.status == 400:  # the status that goes with both
+        kind = _MISMATCHES.get(error.code, kind)
     return _failure(evidence, kind, Delivery.ANSWERED, "a JSON-RPC error")
 
 

@@ -188,7 +188,7 @@ def strip_none(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[
 
 
 def accepts_null(part: Any, root: Mapping[str, Any], depth: int = 0) -> bool:
-    """Read off the schema, without the validator. In doubt yes: then None is sent, as it was given."""
+    """Read off the schema itself. In doubt yes: then None is sent, as it was given."""
     if not isinstance(part, dict) or depth > MOST_DEPTH:
         return part is not False
     given = cast("dict[str, Any]", part)

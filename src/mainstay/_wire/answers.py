@@ -15,9 +15,10 @@ from mcp_types import RequestId
 
 from mainstay._rules.classify import Evidence, Trouble
 from mainstay._wire import jsonrpc
+from mainstay._wire.eventstream import ServerEvent
 from mainstay._wire.exchange import Exchange, broken, unreadable
 from mainstay._wire.fault import InvalidAnswer, WireFault
-from mainstay._wire.link import Reply
+from mainstay._wire.reply import Reply
 
 _RESULT_TYPES = ("complete", "input_required")
 _ERROR_BODY_LIMIT = 64 * 1024
@@ -64,20 +65,22 @@ class AnswerReader:
         while True:
             chunk = await reply.chunk()
             for event in decode(chunk):
-                message = await self._take(event.data, exchange)
+                message = await self._take(event, exchange)
                 if message is not None:
-                    exchange.attempt.answer = message.get("result")
+                    exchange.attempt.on_answer()
                     await self._drain(reply)
                     return message
             if not chunk:
                 raise broken("the stream ended without an answer", exchange.attempt, reply.status)
 
-    async def _take(self, data: str, exchange: Exchange) -> dict[str, Any] | None:
-        if not data:
+    async def _take(self, event: ServerEvent, exchange: Exchange) -> dict[str, Any] | None:
+        if not event.data:
             return None
         try:
-            found = jsonrpc.messages(data)
+            found = jsonrpc.messages(event.data)
         except ValueError:
+            if event.event != "message":
+                return None  # keep-alives and the like
             raise unreadable("an event is not JSON", 200) from None
         for message in found:
             if jsonrpc.answers(message, exchange.request_id):
@@ -109,9 +112,16 @@ def result_of(message: dict[str, Any], exchange: Exchange, *, session: bool) -> 
     """The result in an answer. Raises the error in it, and what the protocol does not allow."""
     error = jsonrpc.error_in(message, exchange.request_id)
     if error is not None:
-        detail = error.message
         raise WireFault(
-            Evidence(Trouble.ERROR, True, detail, status=200, error=error, carried_session=session)
+            Evidence(
+                trouble=Trouble.ERROR,
+                sent=True,
+                detail=error.message,
+                status=200,
+                error=error,
+                carried_session=session,
+                fixed_codes=exchange.modern or exchange.method == "initialize",
+            )
         )
     result = message.get("result")
     if not isinstance(result, dict):

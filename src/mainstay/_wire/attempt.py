@@ -17,7 +17,7 @@ Deliver = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 class Attempt:
     """Lives as long as one request; belongs to the task that sends it."""
 
-    __slots__ = ("answer", "deliver", "headers", "sent", "wants_progress")
+    __slots__ = ("answer", "answered", "deliver", "headers", "sent", "stop_clock", "wants_progress")
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class Attempt:
         *,
         deliver: Deliver | None = None,
         wants_progress: bool = False,
+        stop_clock: Callable[[], None] | None = None,
     ) -> None:
         self.headers = headers
         """Headers of this call alone, already checked, lower-case names."""
@@ -33,8 +34,18 @@ class Attempt:
         self.wants_progress = wants_progress
         self.sent = False
         """Whether a byte of the request may have left."""
+        self.answered = False
+        """Whether the server's answer is here."""
         self.answer: dict[str, Any] | None = None
         """The result as it came, before anything judged it."""
+        self.stop_clock = stop_clock
+        """Ends the deadline: what is left to do is bounded by itself."""
+
+    def on_answer(self) -> None:
+        """The answer came. No deadline takes it away any more."""
+        self.answered = True
+        if self.stop_clock is not None:
+            self.stop_clock()
 
 
 current_attempt: ContextVar[Attempt | None] = ContextVar("mainstay_attempt", default=None)

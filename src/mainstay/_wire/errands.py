@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from contextvars import Context
 from typing import Any
+
+logger = logging.getLogger("mainstay.wire")
+
+_MOST_ERRANDS = 1000
+"""A server that asks for more at once than this gets no answer to the rest."""
 
 
 class Errands:
@@ -15,6 +21,10 @@ class Errands:
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self, errand: Coroutine[Any, Any, None], *, context: Context | None = None) -> None:
+        if len(self._running) >= _MOST_ERRANDS:
+            errand.close()
+            logger.warning("more than %d errands at once: one is dropped", _MOST_ERRANDS)
+            return
         task = asyncio.get_running_loop().create_task(errand, context=context)
         self._running.add(task)
         task.add_done_callback(self._running.discard)

@@ -79,9 +79,10 @@ def _parse(block: bytes, limit: int) -> ServerEvent | None:
     if not data and not fields:
         return None
     retry = fields.get("retry", "")
+    is_time = retry.isascii() and retry.isdigit() and len(retry) < 16
     return ServerEvent(
         data="\n".join(data),
         id=fields["id"] if "\0" not in fields.get("id", "\0") else None,
         event=fields.get("event") or "message",
-        retry=int(retry) / 1000 if retry.isascii() and retry.isdigit() else None,
+        retry=int(retry) / 1000 if is_time else None,
     )

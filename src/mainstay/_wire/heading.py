@@ -13,7 +13,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mainstay._wire.exchange import unreadable
 from mainstay._wire.fault import CredentialsFault
-from mainstay._wire.link import Reply
+from mainstay._wire.reply import Reply
 
 Credentials = Callable[[str], Awaitable[Mapping[str, str]]]
 """From an HTTP method to the headers that authorize it."""

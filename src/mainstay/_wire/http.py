@@ -36,12 +36,15 @@ from mainstay._wire.fault import WireFault
 from mainstay._wire.heading import VERSION, Credentials, Heading
 from mainstay._wire.hush import hushed
 from mainstay._wire.inbound import Inbox
-from mainstay._wire.link import Link, Reply
+from mainstay._wire.link import Link
+from mainstay._wire.reply import Reply
 
 logger = logging.getLogger("mainstay.wire")
 
 _COURTESY = 5.0
 """Bound of the messages that nobody waits for: cancellations, answers to the server."""
+_MOST_COURTESIES = 8
+"""At once: they must not crowd out calls, nor run the process out of sockets."""
 _BODY_LIMIT = 64 * 1024
 """Of a notification's answer, which is empty by rights."""
 _MOST_RESUMES = 3
@@ -67,6 +70,7 @@ class HttpDispatcher:
         self._reader = AnswerReader(max_result_bytes, self._hand_on)
         self._inbox: Inbox | None = None
         self.errands = Errands()
+        self._courtesies = asyncio.Semaphore(_MOST_COURTESIES)
 
     @property
     def session_id(self) -> str | None:
@@ -155,6 +159,8 @@ class HttpDispatcher:
         try:
             return await self._answer(reply, exchange)
         except WireFault as fault:
+            if fault.evidence.trouble is Trouble.UNREADABLE:
+                reply.discard()
             broke = fault.evidence.trouble is Trouble.BROKEN
             if not broke or exchange.modern or exchange.last_event_id is None:
                 raise
@@ -196,7 +202,7 @@ class HttpDispatcher:
 
     def _abandon(self, exchange: Exchange) -> None:
         """Tell a legacy server that nobody waits any more; off the caller's path."""
-        running = exchange.attempt.sent and exchange.attempt.answer is None
+        running = exchange.attempt.sent and not exchange.attempt.answered
         if running and exchange.cancellable and not exchange.modern:
             params = {"requestId": exchange.request_id, "reason": "the caller went away"}
             body = jsonrpc.notification("notifications/cancelled", params)
@@ -208,7 +214,7 @@ class HttpDispatcher:
 
     async def _courtesy(self, body: bytes, headers: Mapping[str, str]) -> None:
         try:
-            async with asyncio.timeout(_COURTESY):
+            async with asyncio.timeout(_COURTESY), self._courtesies:
                 await self._post(body, headers)
         except (MCPError, TimeoutError) as error:
             logger.debug("a message that nobody waits for was not taken: %s", error)
@@ -257,7 +263,7 @@ class HttpDispatcher:
             protocol["last-event-id"] = exchange.last_event_id
         reply = await self._send_bodyless("GET", protocol, exchange.attempt.headers)
         try:
-            if reply.status == 404 and self._on_lost is not None:
+            if reply.status == 404 and exchange.attempt.sent and self._on_lost is not None:
                 self._on_lost()
             if reply.status >= 500:
                 raise broken(f"HTTP {reply.status} to a GET", exchange.attempt, reply.status)

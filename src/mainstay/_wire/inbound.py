@@ -128,5 +128,5 @@ class Inbox:
             logger.exception("the handler of %s failed", method)
             body = jsonrpc.error_response(request_id, INTERNAL_ERROR, "the client's handler failed")
         finally:
-            del self._answering[request_id]
+            self._answering.pop(request_id, None)
         self._outbound.send_soon(body, {**(exchange.attempt.headers or {}), **exchange.headers})

@@ -6,11 +6,13 @@ import urllib.request
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from time import time
+from urllib.parse import urlsplit
 
 from yarl import URL
 
 from mainstay._wire.exchange import unreadable
 from mainstay.config import redact_url
+from mainstay.errors import ConfigError
 
 _REDIRECTS_THAT_KEEP_THE_METHOD = (307, 308)
 
@@ -21,7 +23,11 @@ def proxy_for(configured: str | None, url: URL) -> str | None:
     if urllib.request.proxy_bypass(f"{url.host_subcomponent}:{url.port}"):
         return None
     proxies = urllib.request.getproxies()
-    return proxies.get(url.scheme) or proxies.get("all")
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
+        problem = f"the proxy of the environment is not an http(s) URL: {redact_url(proxy)}"
+        raise ConfigError(problem, key="proxy", remedy="Set NO_PROXY, or proxy: '' for none")
+    return proxy
 
 
 def redirected(url: URL, status: int, location: str, method: str) -> URL:
@@ -45,5 +51,5 @@ def seconds_of(retry_after: str) -> str:
         when = parsedate_to_datetime(retry_after)
         when = when if when.tzinfo else when.replace(tzinfo=UTC)
         return str(max(0.0, when.timestamp() - time()))
-    except ValueError:
+    except (ValueError, OverflowError):
         return retry_after

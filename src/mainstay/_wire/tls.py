@@ -21,7 +21,9 @@ def context_for(tls: TLS, env: Mapping[str, str] | None = None) -> ssl.SSLContex
     """The shared context for these settings and this environment."""
     env = os.environ if env is None else env
     try:
-        return _context(tls, *(env.get(name) or None for name in _FROM_ENVIRONMENT))
+        named = [env.get(name) or None for name in _FROM_ENVIRONMENT]
+        files = (tls.ca_file, tls.client_cert, tls.client_key, *named)
+        return _context(tls, *named, tuple(_changed_at(path) for path in files))
     except (OSError, ssl.SSLError) as error:
         problem = f"certificates cannot be loaded: {error.strerror or type(error).__name__}"
         remedy = "Check ca_file, client_cert and client_key, and SSL_CERT_FILE"
@@ -30,8 +32,13 @@ def context_for(tls: TLS, env: Mapping[str, str] | None = None) -> ssl.SSLContex
 
 @functools.lru_cache(maxsize=32)
 def _context(
-    tls: TLS, cert_file: str | None, cert_dir: str | None, bundle: str | None
+    tls: TLS,
+    cert_file: str | None,
+    cert_dir: str | None,
+    bundle: str | None,
+    changed_at: tuple[float, ...],
 ) -> ssl.SSLContext:
+    """`changed_at` makes renewed files another context."""
     context = _trusting(tls, cert_file, cert_dir, bundle)
     if not tls.verify:
         context.check_hostname = False
@@ -41,6 +48,13 @@ def _context(
         secret = password.get_secret_value() if password else None
         context.load_cert_chain(tls.client_cert, tls.client_key, secret)
     return context
+
+
+def _changed_at(path: str | None) -> float:
+    try:
+        return os.stat(path).st_mtime if path else 0.0
+    except OSError:
+        return 0.0  # loading it will tell
 
 
 def _trusting(

@@ -36,8 +36,8 @@ from mainstay.errors import ConfigError
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 ReplayPolicy = Literal["safe", "never", "always"]
-Texts = Annotated[Mapping[str, str], AfterValidator(FrozenDict[str])]
-Policies = Annotated[Mapping[str, ReplayPolicy], AfterValidator(FrozenDict[ReplayPolicy])]
+Texts = Annotated[Mapping[str, str], AfterValidator(lambda given: FrozenDict(given))]
+Policies = Annotated[Mapping[str, ReplayPolicy], AfterValidator(lambda given: FrozenDict(given))]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KEY = re.compile(r"[\x21-\x7e]+")  # visible ASCII: RFC 6750 allows less, servers take more

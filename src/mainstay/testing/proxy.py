@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -60,6 +61,7 @@ class FaultProxy:
         self.port = 0
         self.accepted = self.bytes_up = self.bytes_down = 0
         self._listener: asyncio.Server | None = None
+        self._placeholder: socket.socket | None = None
         self._links: dict[_Link, asyncio.Task[None]] = {}
         self._clear = asyncio.Event()
         self._clear.set()
@@ -82,6 +84,7 @@ class FaultProxy:
         trace: TracebackType | None,
     ) -> None:
         self.refuse()
+        self._release_port()
         tasks = list(self._links.values())
         for link in list(self._links):
             link.sever(reset=True)
@@ -99,6 +102,15 @@ class FaultProxy:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
+            # Bound but not listening: connects are refused, and nobody else gets the port.
+            self._placeholder = socket.socket()
+            self._placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._placeholder.bind(("127.0.0.1", self.port))
+
+    def _release_port(self) -> None:
+        if self._placeholder is not None:
+            self._placeholder.close()
+            self._placeholder = None
 
     def reset(self, after_bytes: int = 0, direction: Direction = "down") -> None:
         """RST every connection, old or new, once that many more bytes have passed in that
@@ -126,6 +138,7 @@ class FaultProxy:
         self._break = self._match = self._speed = None
         self._clear.set()
         if self._listener is None:
+            self._release_port()
             await self._listen()
 
     def kill_connections(self, *, reset: bool = True) -> int:

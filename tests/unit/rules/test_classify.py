@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,9 +203,11 @@ GENERAL = [
     (answered(200, rpc(-32602, request_id=None)), FailureKind.REJECTED, ANSWERED),
     (answered(404, rpc(-32601), session=False), FailureKind.REJECTED, ANSWERED),
     (answered(400, rpc(-32020)), FailureKind.HEADER_MISMATCH, ANSWERED),
-    (answered(200, rpc(-32020)), FailureKind.HEADER_MISMATCH, ANSWERED),
+    (answered(200, rpc(-32020)), FailureKind.REJECTED, ANSWERED),
+    (replace(answered(200, rpc(-32020)), fixed_codes=True), FailureKind.HEADER_MISMATCH, ANSWERED),
     (answered(400, rpc(-32022)), FailureKind.VERSION_MISMATCH, ANSWERED),
-    (answered(200, rpc(-32022)), FailureKind.VERSION_MISMATCH, ANSWERED),
+    (answered(200, rpc(-32022)), FailureKind.REJECTED, ANSWERED),
+    (replace(answered(200, rpc(-32022)), fixed_codes=True), FailureKind.VERSION_MISMATCH, ANSWERED),
     (Evidence(Trouble.UNREADABLE, True, "html", status=200), FailureKind.UNREADABLE, UNKNOWN),
     (Evidence(Trouble.UNREADABLE, True, "a redirect", status=302), FailureKind.UNREADABLE, UNKNOWN),
     (Evidence(Trouble.UNREADABLE, True, "no status"), FailureKind.UNREADABLE, UNKNOWN),

@@ -1,0 +1,302 @@
+"""What a reviewer broke once: each of these was a way to be wrong about a call, or to leak."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mainstay import (
+    CallNotDelivered,
+    CallRejected,
+    CallTimedOut,
+    Client,
+    ConfigError,
+    Delivery,
+    InvalidArguments,
+    InvalidResult,
+    MainstayError,
+)
+from mainstay.testing import ScriptedServer
+from tests.engine.helpers_wire import (
+    BOUND,
+    Asked,
+    Era,
+    RawServer,
+    both_eras,
+    client_of,
+    handshake,
+    http,
+    methods,
+    read_request,
+    result_for,
+    when,
+)
+
+
+class Chatterbox:
+    """A server that says something on the idle socket after its first tool call."""
+
+    def __init__(self, out_of_turn: bytes) -> None:
+        self._out_of_turn = out_of_turn
+        self.runs = 0
+        self.spoke = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.url = ""
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["Chatterbox"]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        try:
+            yield self
+        finally:
+            server.close()
+            for task in tuple(self._tasks):
+                task.cancel()
+            await asyncio.wait_for(server.wait_closed(), BOUND)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._attend(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                asked = await read_request(reader)
+                if asked.message.get("method") != "tools/call":
+                    writer.write(handshake(asked))
+                    continue
+                self.runs += 1
+                writer.write(http(result_for(asked)))
+                await writer.drain()
+                if self.runs == 1:
+                    writer.write(self._out_of_turn)
+                    await writer.drain()
+                    self.spoke.set()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+STRAY = json.dumps({"jsonrpc": "2.0", "id": 3, "result": {"content": []}}).encode()
+
+
+@pytest.mark.requirement("P1", "S3")
+@pytest.mark.parametrize(
+    "out_of_turn",
+    [
+        b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 429 Too Many\r\ncontent-length: 0\r\nretry-after: 0\r\n\r\n",
+        http(STRAY),
+        b"noise\r\n\r\n",
+    ],
+    ids=["408", "404", "429", "an answer", "noise"],
+)
+async def test_what_is_said_on_an_idle_socket_answers_no_call(out_of_turn: bytes):
+    async with Chatterbox(out_of_turn).serving() as server:
+        async with Client({"url": server.url, "name": "kit"}, mode="legacy") as client:
+            for _ in range(3):
+                assert (await client.call_tool("pay")).text == "hello"
+                await asyncio.wait_for(server.spoke.wait(), BOUND)
+                await asyncio.sleep(0.05)  # the bytes are under way; nothing tells of their arrival
+            assert server.runs == 3
+
+
+@pytest.mark.requirement("S2")
+async def test_a_server_without_a_get_route_is_asked_once():
+    async with (
+        ScriptedServer.local(era="legacy") as server,
+        client_of(server, mode="legacy") as client,
+    ):
+        await server.script(when(verb="GET", status=404))
+        client.observe(lambda event: None)
+        await client.connect()
+        for _ in range(20):
+            await client.call_tool("echo", {"text": "x"})
+        seen = await methods(server)
+        assert (seen.count("initialize"), seen.count("GET")) == (1, 1)
+
+
+@pytest.mark.requirement("P2")
+@pytest.mark.parametrize("code", [-32020, -32022, 32600])
+async def test_a_legacy_servers_own_codes_are_no_reason_to_run_again(code: int):
+    error = {"code": code, "message": "a meaning of its own"}
+    async with (
+        ScriptedServer.local(era="legacy") as server,
+        client_of(server, mode="legacy") as client,
+    ):
+        await server.script(when(tool="record", run=True, error=error))
+        with pytest.raises(CallRejected) as caught:
+            await client.call_tool("record", {"key": "k"})
+        assert caught.value.delivery is Delivery.ANSWERED
+        assert await server.executions("k") == 1
+
+
+@pytest.mark.requirement("S9", "P5")
+@pytest.mark.parametrize("how", ["deadline", "closing"])
+async def test_a_request_that_nobody_reads_leaves_no_socket_behind(how: str):
+    """The body is larger than all buffers, and the server does not read it."""
+    arrived = asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        arrived.set()
+
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1024)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    client = Client({"url": url, "timeouts": {"connect": 0.3}, "max_replays": 0}, mode="legacy")
+    big = asyncio.ensure_future(
+        client.request("tools/call", {"name": "x" * 20_000_000}, timeout=0.5)
+    )
+    await asyncio.wait_for(arrived.wait(), BOUND)
+    if how == "closing":
+        await asyncio.wait_for(client.aclose(), BOUND)
+    with pytest.raises(MainstayError):
+        await asyncio.wait_for(big, BOUND)
+    await client.aclose()
+    for writer in writers:
+        writer.close()
+    server.close()
+    await asyncio.wait_for(server.wait_closed(), BOUND)
+
+
+@both_eras
+@pytest.mark.requirement("S9")
+async def test_cancelling_while_a_redirect_is_read_leaves_nothing_open(era: Era):
+    async def stalled(asked: Asked) -> bytes:
+        return (
+            b"HTTP/1.1 307 Temporary Redirect\r\nlocation: /elsewhere\r\n"
+            b"content-length: 100\r\n\r\nbut the rest never comes"
+        )
+
+    async with RawServer(stalled) as server:
+        client = Client({"url": server.url}, mode="legacy")
+        for _ in range(3):
+            with pytest.raises(CallTimedOut):
+                await client.call_tool("echo", timeout=0.2)
+        await client.aclose()
+
+
+@pytest.mark.requirement("P7")
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        ({"result": "oops"}, InvalidResult),
+        ({"result": {"content": "no list"}}, InvalidResult),
+        ({"error": {"code": -32602, "message": "no"}}, CallRejected),
+    ],
+    ids=["no object", "no list", "an error"],
+)
+async def test_an_answer_in_hand_at_the_deadline_is_judged_like_any_other(
+    result: dict[str, Any], error: type[Exception]
+):
+    """The stream lingers after its answer, and the deadline passes meanwhile."""
+
+    async def answer(asked: Asked) -> bytes:
+        await asyncio.sleep(0.25)
+        event = json.dumps({"jsonrpc": "2.0", "id": asked.id, **result}).encode()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n"
+        return head + b"data: " + event + b"\n\n"
+
+    async with RawServer(answer) as server, client_of(server, mode="legacy") as client:
+        await client.connect()
+        with pytest.raises(error):
+            await client.call_tool("echo", timeout=0.3)
+
+
+@pytest.mark.requirement("P1", "S13")
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"retry: " + b"9" * 5000 + b"\n\n",
+        b"retry: " + b"9" * 400 + b"\n\n",
+        b"event: ping\ndata: keep-alive\n\n",
+    ],
+    ids=["5000 digits", "400 digits", "a keep-alive with data"],
+)
+async def test_odd_fields_before_an_answer_do_no_harm(before: bytes):
+    def answer(asked: Asked) -> bytes:
+        event = b"data: " + result_for(asked) + b"\n\n"
+        return http(before + event, kind="text/event-stream")
+
+    async with RawServer(answer) as server, client_of(server, mode="legacy") as client:
+        assert (await client.call_tool("echo")).text == "hello"
+
+
+async def test_a_wait_that_no_calendar_knows_is_no_wait():
+    async with ScriptedServer.local() as server, client_of(server, max_replays=0) as client:
+        await client.connect()
+        never = {"retry-after": f"Mon, 01 Jan 2024 00:00:00 +{'9' * 20}"}
+        await server.script(when(tool="echo", status=429, headers=never))
+        with pytest.raises(CallNotDelivered) as caught:
+            await client.call_tool("echo", {"text": "x"})
+        assert (caught.value.status, caught.value.retry_after) == (429, None)
+
+
+async def test_a_flood_of_requests_from_the_server_is_answered_a_few_at_a_time():
+    ping = b'data: {"jsonrpc":"2.0","id":%d,"method":"ping"}\n\n'
+
+    def answer(asked: Asked) -> bytes:
+        if asked.message.get("method") != "tools/call":
+            return handshake(asked) if asked.message.get("method") else http(b"", status="202 OK")
+        flood = b"".join(ping % (1000 + n) for n in range(3000))
+        return http(flood + b"data: " + result_for(asked) + b"\n\n", kind="text/event-stream")
+
+    async with RawServer(answer, only=True) as server, client_of(server, mode="legacy") as client:
+        assert (await client.call_tool("echo")).text == "hello"
+        assert server.accepted <= 10
+
+
+async def test_a_result_of_a_call_that_was_left_is_an_error_and_no_cancellation():
+    async with ScriptedServer.local() as server, client_of(server) as client:
+        async with client.stream("slow", {"seconds": 60}) as call:
+            async for _ in call:
+                break
+        with pytest.raises(MainstayError) as caught:
+            await call.result()
+        assert caught.value.delivery is Delivery.UNKNOWN
+
+
+@pytest.mark.requirement("S2")
+async def test_once_nobody_observes_the_next_connection_opens_no_stream():
+    async with (
+        ScriptedServer.local(era="legacy") as server,
+        client_of(server, mode="legacy") as client,
+    ):
+        observation = client.observe(lambda event: None)
+        await client.connect()
+        await server.requests(at_least=3)
+        observation.close()
+        await client.aclose()
+        await server.clear()
+        await client.call_tool("echo", {"text": "x"})
+        await client.aclose()
+        assert "GET" not in await methods(server)
+
+
+@both_eras
+async def test_a_method_that_is_none_is_refused_here(era: Era):
+    async with ScriptedServer.local(era=era) as server, client_of(server) as client:
+        await client.connect()
+        if era == "modern":
+            with pytest.raises(InvalidArguments):
+                await client.request("tools/list\r\nx-evil: 1")
+        assert all("x-evil" not in request.headers for request in await server.requests())
+
+
+async def test_a_proxy_that_is_no_http_proxy_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("ALL_PROXY", "socks5://user:secret-password@127.0.0.1:9")
+    client = Client("http://127.0.0.1:9/mcp")
+    with pytest.raises(ConfigError) as caught:
+        await client.connect()
+    assert "secret-password" not in str(caught.value)
+    await client.aclose()
