@@ -1,4 +1,4 @@
-"""What a reviewer broke once: each of these was a way to be wrong about a call, or to leak."""
+"""What was broken once: each of these was a way to be wrong about a call, or to leak."""
 
 import asyncio
 import json
