@@ -97,6 +97,10 @@ class RawServer:
     def url(self) -> str:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/mcp"
 
+    @property
+    def open_connections(self) -> int:
+        return len(self._tasks)
+
     async def __aenter__(self) -> "RawServer":
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]

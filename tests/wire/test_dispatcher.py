@@ -12,6 +12,7 @@ from mcp.shared.dispatcher import CallOptions
 
 from mainstay import ServerSpec
 from mainstay._rules.classify import Trouble
+from mainstay._wire.errands import Errands
 from mainstay._wire.fault import WireFault
 from mainstay._wire.http import HttpDispatcher
 from mainstay._wire.link import Link
@@ -119,6 +120,27 @@ async def test_the_modern_wire_carries_no_notification():
     ):
         await dispatcher.notify("notifications/roots/list_changed", None, options(MODERN))
         assert await server.requests() == []
+
+
+async def test_errands_are_bounded_and_end_with_their_dispatcher():
+    errands = Errands()
+    before = asyncio.all_tasks()
+    for _ in range(1001):
+        errands.start(asyncio.sleep(60))
+    started = asyncio.all_tasks() - before
+    assert len(started) == 1000
+    errands.cancel()
+    done, _ = await asyncio.wait(started, timeout=5)
+    assert done == started
+
+
+async def test_nothing_is_started_once_the_dispatcher_is_over():
+    async with ScriptedServer.local(era="legacy") as server:
+        async with dispatching(server.url) as dispatcher:
+            pass
+        before = asyncio.all_tasks()
+        dispatcher.errands.start(dispatcher.send_in_courtesy(b"{}", LEGACY))
+        assert asyncio.all_tasks() == before
 
 
 def answering(*before: dict[str, Any]):

@@ -109,6 +109,8 @@ class Pursuit:
             self._attempt = None
             if isinstance(outcome, dict):
                 return outcome
+            # An answer that leads to a replay has stopped the clock.
+            self._reschedule(self._deadline.at)
             self._remember(outcome)
             decision = decide(
                 outcome.failure,

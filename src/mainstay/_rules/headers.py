@@ -10,8 +10,6 @@ lists. Identity decides which legacy session a call may use, so an unknown heade
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Collection, Mapping
 
@@ -22,7 +20,6 @@ __all__ = [
     "HeaderRefused",
     "check",
     "conflict",
-    "fingerprint",
     "identity",
     "merge",
     "split_ignored",
@@ -154,15 +151,6 @@ def conflict(bound: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
         if known.get(name, value) != value:
             return name
     return None
-
-
-def fingerprint(headers: Mapping[str, str]) -> str:
-    """A stable digest of (identity) headers, for keys and logs. Equal headers, equal digests.
-
-    It shows no value, but is not salted: who can guess a short value can confirm the guess.
-    """
-    ordered = json.dumps(sorted(_lowered(headers).items()))
-    return hashlib.sha256(ordered.encode()).hexdigest()
 
 
 def _lowered(headers: Mapping[str, str]) -> dict[str, str]:

@@ -15,15 +15,16 @@ _MOST_ERRANDS = 1000
 
 
 class Errands:
-    """The errands of one dispatcher. None outlives it."""
+    """The errands of one dispatcher. None outlives it: after `cancel` nothing starts."""
 
     def __init__(self) -> None:
+        self._over = False
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self, errand: Coroutine[Any, Any, None], *, context: Context | None = None) -> None:
-        if len(self._running) >= _MOST_ERRANDS:
+        if self._over or len(self._running) >= _MOST_ERRANDS:
             errand.close()
-            logger.warning("more than %d errands at once: one is dropped", _MOST_ERRANDS)
+            logger.debug("an errand is dropped: closed, or more than %d at once", _MOST_ERRANDS)
             return
         task = asyncio.get_running_loop().create_task(errand, context=context)
         self._running.add(task)
@@ -35,5 +36,6 @@ class Errands:
             await asyncio.wait(tuple(self._running), timeout=within)
 
     def cancel(self) -> None:
+        self._over = True
         for task in tuple(self._running):
             task.cancel()

@@ -206,13 +206,11 @@ class HttpDispatcher:
         if running and exchange.cancellable and not exchange.modern:
             params = {"requestId": exchange.request_id, "reason": "the caller went away"}
             body = jsonrpc.notification("notifications/cancelled", params)
-            self.send_soon(body, {**(exchange.attempt.headers or {}), **exchange.headers})
+            headers = {**(exchange.attempt.headers or {}), **exchange.headers}
+            self.errands.start(self.send_in_courtesy(body, headers), context=Context())
 
-    def send_soon(self, body: bytes, headers: Mapping[str, str]) -> None:
-        """POST a message that nobody waits for, bounded, in a task of its own."""
-        self.errands.start(self._courtesy(body, headers), context=Context())
-
-    async def _courtesy(self, body: bytes, headers: Mapping[str, str]) -> None:
+    async def send_in_courtesy(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """POST a message that nobody waits for. Bounded; what goes wrong is only noted."""
         try:
             async with asyncio.timeout(_COURTESY), self._courtesies:
                 await self._post(body, headers)

@@ -35,7 +35,7 @@ class Replies(Protocol):
 
     errands: Errands
 
-    def send_soon(self, body: bytes, headers: Mapping[str, str]) -> None: ...
+    async def send_in_courtesy(self, body: bytes, headers: Mapping[str, str]) -> None: ...
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -129,4 +129,5 @@ class Inbox:
             body = jsonrpc.error_response(request_id, INTERNAL_ERROR, "the client's handler failed")
         finally:
             self._answering.pop(request_id, None)
-        self._outbound.send_soon(body, {**(exchange.attempt.headers or {}), **exchange.headers})
+        headers = {**(exchange.attempt.headers or {}), **exchange.headers}
+        await self._outbound.send_in_courtesy(body, headers)

@@ -10,7 +10,6 @@ from mainstay._rules.headers import (
     HeaderRefused,
     check,
     conflict,
-    fingerprint,
     identity,
     merge,
     split_ignored,
@@ -152,16 +151,3 @@ def test_no_conflict_means_that_one_set_of_headers_serves_both(one, two):
     one, two = merge(one), merge(two)
     agree = all(two[name] == one[name] for name in one.keys() & two.keys())
     assert (conflict(one, two) is None) == agree
-
-
-@given(one=headers, two=headers)
-def test_fingerprints_are_equal_exactly_when_headers_are(one, two):
-    one, two = merge(one), merge(two)
-    assert (fingerprint(one) == fingerprint(two)) == (one == two)
-    assert fingerprint({name.upper(): one[name] for name in reversed(one)}) == fingerprint(one)
-
-
-def test_a_fingerprint_is_the_same_in_every_process_and_shows_no_value():
-    digest = fingerprint({"Authorization": "Bearer s3cret"})
-    assert digest == "2981346046360a3210cca15c80a411574a5eea0a9dec5f2675676104752d5b9d"
-    assert "s3cret" not in digest
