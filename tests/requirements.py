@@ -53,12 +53,14 @@ REQUIREMENTS: dict[str, Requirement] = {
     "S8": now("session_id and is_initialized are true at every moment, after failures too."),
     "S9": now("aclose() frees everything at once, from any task, twice, and allows a new start."),
     "S10": now("Trust, proxies, certificates and timeouts are settings; redirects stay home."),
-    "S11": later("transports", "Another process resumes a stored session without a request."),
+    "S11": now("Another process resumes a stored session without a request."),
     "S12": now("The era is probed briefly, judged by answers and not by outages, and remembered."),
-    "S13": now("Every legal shape of an HTTP answer is understood, with or without a session id."),
+    "S13": now(
+        "HTTP in all its legal shapes, stdio, HTTP+SSE and in-process carry the same calls."
+    ),
     "S14": now("A network fault fails one call; siblings and the caller's task go on."),
     "S15": now("HTTP status, Retry-After and WWW-Authenticate are on the error."),
-    "S16": later("transports", "A stdio server dies with its client and leaves its last words."),
+    "S16": now("A stdio server dies with its client and leaves its last words."),
     "S17": now(
         "One loop and one process own a client; a caller's context never reaches its owner."
     ),
@@ -140,7 +142,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     # Also
     "F1": later("beyond", "Results of read-only tools may be cached, bounded, by principal."),
     "F2": later("beyond", "Several calls run as one, with an account of what ran."),
-    "F3": later("beyond", "Sampling, elicitation and roots have handlers in both eras."),
+    "F3": now("Sampling, elicitation and roots have handlers in both eras."),
 }
 
 IN_DOCSTRING = re.compile(r"\[([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)\]")

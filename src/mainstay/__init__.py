@@ -1,4 +1,4 @@
-"""mainstay: MCP tools that an agent can depend on. So far: one server, over streamable HTTP.
+"""mainstay: MCP tools that an agent can depend on. So far: one server, however it is reached.
 
 `import mainstay` and `from mainstay import Client` load neither the SDK nor the HTTP library; what
 is heavy comes with its first use.
@@ -24,6 +24,7 @@ from mainstay.errors import (
     Delivery,
     Failure,
     FailureKind,
+    InputNotGiven,
     InvalidArguments,
     InvalidResult,
     MainstayError,
@@ -35,11 +36,13 @@ from mainstay.errors import (
 )
 from mainstay.events import (
     CallEvent,
+    Changed,
     Completed,
     Connected,
     Disconnected,
     Event,
     Failed,
+    InputNeeded,
     Log,
     Notice,
     Observer,
@@ -48,6 +51,7 @@ from mainstay.events import (
     Started,
 )
 from mainstay.results import CallResult
+from mainstay.stores import FileSessionStore, MemorySessionStore, SessionStore, StoredSession
 
 if TYPE_CHECKING:
     from mainstay._engine.call import Call
@@ -68,6 +72,7 @@ __all__ = [
     "CallRejected",
     "CallResult",
     "CallTimedOut",
+    "Changed",
     "Client",
     "Completed",
     "ConfigError",
@@ -78,10 +83,14 @@ __all__ = [
     "Failed",
     "Failure",
     "FailureKind",
+    "FileSessionStore",
+    "InputNeeded",
+    "InputNotGiven",
     "InvalidArguments",
     "InvalidResult",
     "Log",
     "MainstayError",
+    "MemorySessionStore",
     "NotPermitted",
     "Notice",
     "Observation",
@@ -92,8 +101,10 @@ __all__ = [
     "ServerSpec",
     "ServerUnavailable",
     "SessionRow",
+    "SessionStore",
     "Started",
     "StaticKey",
+    "StoredSession",
     "Timeouts",
     "UnknownTool",
     "WrongLoop",

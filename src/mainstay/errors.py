@@ -16,18 +16,17 @@
           CallTimedOut(TimeoutError)
         CallRejected                  the server said no: `.code`, `.data`
         InvalidResult                 ran, but its answer breaks its schema: `.result`
+        InputNotGiven                 the server asked for input that nobody gave: `.requests`
 
-Every error has a `delivery`, so that "did it run?" can be asked of any of them. This module
-imports nothing of mainstay: everything else stands on it.
+Every error has a `delivery`, so that "did it run?" can be asked of any of them.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
+
+from mainstay.failures import Delivery, Failure, FailureKind
 
 __all__ = [
     "AuthNeeded",
@@ -41,6 +40,7 @@ __all__ = [
     "Delivery",
     "Failure",
     "FailureKind",
+    "InputNotGiven",
     "InvalidArguments",
     "InvalidResult",
     "MainstayError",
@@ -50,80 +50,6 @@ __all__ = [
     "UnknownTool",
     "WrongLoop",
 ]
-
-
-class Delivery(enum.Enum):
-    """How far a request got. The order is the order of regret: see `worst`."""
-
-    NOT_SENT = "not sent"
-    """No byte of it was written."""
-    REFUSED = "refused"
-    """It arrived, and was turned away before it could run."""
-    ANSWERED = "answered"
-    """The server answered this very request."""
-    UNKNOWN = "unknown"
-    """It may have run."""
-
-    @staticmethod
-    def worst(first: Delivery, second: Delivery) -> Delivery:
-        """What is true of a call after two attempts: a later refusal hides no earlier doubt."""
-        return max(first, second, key=_REGRET.index)
-
-
-_REGRET = (Delivery.NOT_SENT, Delivery.REFUSED, Delivery.ANSWERED, Delivery.UNKNOWN)
-
-
-class FailureKind(enum.Enum):
-    """The rows of the recovery table (`mainstay._rules.recovery`)."""
-
-    UNREACHABLE = "unreachable"
-    """Name lookup, connection or TLS failed: nothing was written."""
-    SESSION_LOST = "session lost"
-    """The server does not know the session that the request carried."""
-    UNAUTHORIZED = "unauthorized"
-    """401 or 403."""
-    THROTTLED = "throttled"
-    """429, or 503 with Retry-After."""
-    REFUSED = "refused"
-    """Another 4xx without a JSON-RPC body."""
-    UNREADABLE = "unreadable"
-    """An answer that is not one: foreign redirect, wrong content type, broken or oversized body."""
-    BROKEN = "broken"
-    """The connection or a gateway failed after the request may have been read."""
-    REJECTED = "rejected"
-    """A JSON-RPC error answered the request."""
-    HEADER_MISMATCH = "header mismatch"
-    """-32020: the tool's header annotations changed; list again and send again."""
-    VERSION_MISMATCH = "version mismatch"
-    """-32022: negotiate again."""
-
-
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One failed attempt, classified. Frozen evidence: safe to keep, log and compare."""
-
-    kind: FailureKind
-    delivery: Delivery
-    message: str
-    status: int | None = None
-    code: int | None = None
-    data: Any = None
-    retry_after: float | None = None
-    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS, repr=False)
-    """Retry-After and WWW-Authenticate, as the server sent them."""
-    row: str = ""
-    """The row of the classification table that matched, with its source."""
-
-    def __str__(self) -> str:
-        facts = [self.kind.value]
-        if self.status is not None:
-            facts.append(f"HTTP {self.status}")
-        if self.code is not None:
-            facts.append(f"code {self.code}")
-        return f"{', '.join(facts)}: {self.message}"
 
 
 class MainstayError(Exception):
@@ -136,6 +62,16 @@ class MainstayError(Exception):
     def status(self) -> int | None:
         """The HTTP status behind this error, if there was one."""
         return self.failure.status if self.failure else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the server's process ended, if it did and that is behind this error."""
+        return self.failure.exit_code if self.failure else None
+
+    @property
+    def stderr(self) -> str:
+        """The last words of the server's process, if it has ended."""
+        return self.failure.stderr if self.failure else ""
 
     @property
     def retry_after(self) -> float | None:
@@ -285,6 +221,27 @@ class InvalidResult(CallError):
         self, message: str, *, server: str, result: Any, tool: str | None = None, attempts: int = 1
     ) -> None:
         self.result = result
+        super().__init__(
+            message, server=server, tool=tool, attempts=attempts, delivery=Delivery.ANSWERED
+        )
+
+
+class InputNotGiven(CallError):
+    """The server asked for something in the middle of the call, and nobody gave it.
+
+    It went as far as its question. `.requests` is what it asked, in wire shape, by key.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        requests: Mapping[str, Any],
+        tool: str | None = None,
+        attempts: int = 1,
+    ) -> None:
+        self.requests = requests
         super().__init__(
             message, server=server, tool=tool, attempts=attempts, delivery=Delivery.ANSWERED
         )

@@ -3,11 +3,12 @@
 One stream of these feeds everything that observes: a watched call, logs, telemetry, the command
 line. An event states a fact that has already happened; nothing here decides anything.
 
-Events of one call, in order: `Started`, then any of `Progress`, `Log`, `Replaying`, then exactly
-one of `Completed` or `Failed`. Only those two are final: `Progress.fraction == 1.0` is not.
+Events of one call, in order: `Started`, then any of `Progress`, `Log`, `Replaying`, `InputNeeded`,
+then exactly one of `Completed` or `Failed`. Only those two are final: `Progress.fraction == 1.0`
+is not.
 
-Events of a connection: `Connected`, `Disconnected`, and `Notice` for what a server says outside
-of any call.
+Events of a connection: `Connected`, `Disconnected`, `Changed` when a list or a resource is no
+longer what it was, and `Notice` for whatever else a server says outside of any call.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ import enum
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 from mainstay.errors import Failure, MainstayError
 from mainstay.results import CallResult
 
 __all__ = [
     "CallEvent",
+    "Changed",
     "Completed",
     "Connected",
     "Disconnected",
     "Event",
     "Failed",
+    "InputNeeded",
     "Log",
     "Notice",
     "Observer",
@@ -67,6 +70,10 @@ class Observer(Protocol):
     """Anything that can be called with an event. It must not block; what it raises is logged."""
 
     def __call__(self, event: Event, /) -> None: ...
+
+
+def _nobody_asks(answer: object) -> None:
+    """An event that was made by hand has nobody to answer to."""
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
@@ -130,6 +137,42 @@ class Replaying(CallEvent):
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
+class InputNeeded(CallEvent):
+    """The server asks for something before it goes on: whoever watches the call may answer.
+
+    `tool` and `call_id` are empty when nothing tells in the course of which call it asks.
+    """
+
+    method: str
+    """`elicitation/create`, `sampling/createMessage` or `roots/list`."""
+    params: Mapping[str, Any]
+    """What it asks, in wire shape."""
+    key: str = ""
+    """Its name among the questions of a round (modern servers)."""
+    reply: Callable[[object], None] = field(default=_nobody_asks, repr=False, compare=False)
+
+    __match_args__ = ("method", "params")
+
+    def respond(self, result: object) -> None:
+        """Answer with a result: a mapping in wire shape, or one of the SDK's result types.
+
+        The first answer counts; later ones are ignored.
+        """
+        self.reply(result)
+
+    def accept(self, content: Mapping[str, Any] | None = None) -> None:
+        """The user agreed to an elicitation; `content` is the form as filled in."""
+        self.reply({"action": "accept", **({} if content is None else {"content": content})})
+
+    def decline(self) -> None:
+        """The user said no. To anything but an elicitation that is an error."""
+        self.reply({"action": "decline"} if self.method == "elicitation/create" else None)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().as_dict().items() if name != "reply"}
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
 class Completed(CallEvent):
     """The answer came. The last event of its call."""
 
@@ -172,8 +215,22 @@ class Disconnected(Event):
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
+class Changed(Event):
+    """Something that the server offers is no longer what it was.
+
+    The same for both eras, and for changes that happened while nobody could listen.
+    """
+
+    what: Literal["tools", "prompts", "resources", "resource"]
+    uri: str | None = None
+    """The resource, when it is a single one."""
+
+    __match_args__ = ("what", "uri")
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
 class Notice(Event):
-    """A notification outside of any call: a log line, a changed list, a changed resource."""
+    """A notification outside of any call that is not a `Changed`: a log line, for example."""
 
     method: str
     params: Mapping[str, Any]

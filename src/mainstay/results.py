@@ -34,8 +34,24 @@ class CallResult:
         return bool(self.raw.get("isError", False))
 
     @property
+    def needs_input(self) -> bool:
+        """Whether this is not the end: the server asks something first. Only with
+        `input="return"`."""
+        return self.raw.get("resultType") == "input_required"
+
+    @property
+    def input_requests(self) -> Mapping[str, Any]:
+        """What it asks, by key, in wire shape."""
+        return cast("Mapping[str, Any]", self.raw.get("inputRequests") or {})
+
+    @property
+    def request_state(self) -> str | None:
+        """To be handed back, as it is, with the answers."""
+        return self.raw.get("requestState")
+
+    @property
     def success(self) -> bool:
-        return not self.is_error
+        return not self.is_error and not self.needs_input
 
     @cached_property
     def text(self) -> str:

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallRejected, CallResult, Delivery, InvalidArguments, InvalidResult
+from mainstay import (
+    CallRejected,
+    CallResult,
+    Delivery,
+    InputNotGiven,
+    InvalidArguments,
+    InvalidResult,
+)
 from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import (
     Encoding,
@@ -300,10 +307,13 @@ async def test_a_modern_result_of_unknown_type_is_refused_and_kept(kind: object)
 
 
 @pytest.mark.requirement("P7")
-async def test_input_that_nobody_offered_is_an_error_with_the_result() -> None:
-    asks = {"resultType": "input_required", "requestState": "s", "inputRequests": {}}
+async def test_input_that_nobody_offered_is_an_error_with_the_question() -> None:
+    question = {"method": "roots/list", "params": {}}
+    asks = {"resultType": "input_required", "requestState": "s", "inputRequests": {"q": question}}
     async with ScriptedServer.local(era="modern") as server, client_of(server) as client:
         await server.script(when(tool="echo", result=asks))
-        with pytest.raises(InvalidResult) as caught:
+        with pytest.raises(InputNotGiven) as caught:
             await client.call_tool("echo", {"text": "hi"})
-        assert caught.value.result.raw["requestState"] == "s"
+        assert caught.value.requests == {"q": question}
+        assert caught.value.delivery is Delivery.ANSWERED
+        assert len(await server.requests("tools/call")) == 1

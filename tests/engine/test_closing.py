@@ -228,7 +228,7 @@ async def test_closing_ends_the_stream_of_notices_and_the_next_start_opens_it_ag
             await client.connect()
             assert await server.notify("notifications/tools/list_changed") == 1
             await until(
-                lambda: [e.kind for e in events].count("notice") == notices,  # noqa: B023
+                lambda: [e.kind for e in events].count("changed") == notices,  # noqa: B023
                 "the notice",
             )
             with Took() as took:
@@ -236,7 +236,7 @@ async def test_closing_ends_the_stream_of_notices_and_the_next_start_opens_it_ag
             assert took.seconds < PROMPT
             await assert_stays_closed(server, client)
         kinds = [event.kind for event in events]
-        assert kinds == ["connected", "notice", "disconnected"] * 2
+        assert kinds == ["connected", "changed", "disconnected"] * 2
 
 
 @every_encoding

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, CallTimedOut, Delivery, FailureKind, Notice
+from mainstay import CallOutcomeUnknown, CallTimedOut, Changed, Delivery, FailureKind
 from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 from tests.engine.helpers_tasks import (
     BOUND,
@@ -128,8 +128,8 @@ async def test_a_call_that_runs_out_of_time_leaves_its_siblings_alone(era: Era, 
 
 async def test_a_broken_call_does_not_end_what_observers_listen_to():
     async with through_proxy("legacy") as (server, proxy, client):
-        heard: list[Notice] = []
-        client.observe(lambda event: heard.append(event) if isinstance(event, Notice) else None)
+        heard: list[Changed] = []
+        client.observe(lambda event: heard.append(event) if isinstance(event, Changed) else None)
         await client.connect()
         proxy.break_one(b'"the victim"')
         with pytest.raises(CallOutcomeUnknown):

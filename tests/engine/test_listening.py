@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, Connected, Event, Notice, Progress
+from mainstay import Changed, Client, Connected, Event, Notice, Progress
 from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import (
     BOUND,
@@ -39,10 +39,14 @@ class Ear:
 
     @property
     def notices(self) -> list[Any]:
-        found = [event for event in self.events if isinstance(event, Notice)]
-        return [notice.params.get("uri", notice.params.get("data")) for notice in found]
+        """What was said: the resource that changed, or the log line."""
+        return [
+            event.uri if isinstance(event, Changed) else event.params.get("data")
+            for event in self.events
+            if isinstance(event, Changed | Notice)
+        ]
 
-    async def until(self, count: int, kind: type[Event] = Notice) -> None:
+    async def until(self, count: int, kind: Any = Changed | Notice) -> None:
         async with asyncio.timeout(BOUND):
             while sum(isinstance(event, kind) for event in self.events) < count:
                 self._news.clear()

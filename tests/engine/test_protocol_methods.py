@@ -9,12 +9,12 @@ from mcp_types import PromptReference
 
 from mainstay import (
     CallRejected,
+    Changed,
     Client,
     Connected,
     Disconnected,
     Event,
     MainstayError,
-    Notice,
     RemoteProtocolError,
 )
 from mainstay.testing import ScriptedServer
@@ -101,6 +101,7 @@ async def test_malformed_tools_are_left_out_and_said_so(
 @both_eras
 async def test_the_list_is_kept_until_asked_again(era: Era) -> None:
     async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        await server.set_cache(60_000, "private")
         before = await client.list_tools()
         await server.set_tools([named("new")])
         assert await client.list_tools() == before
@@ -116,7 +117,7 @@ async def test_a_changed_list_is_listed_again() -> None:
     noticed = asyncio.Event()
 
     def observer(event: Event) -> None:
-        if isinstance(event, Notice):
+        if isinstance(event, Changed):
             noticed.set()
 
     async with ScriptedServer.local(era="legacy") as server, client_of(server) as client:

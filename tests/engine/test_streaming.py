@@ -1,6 +1,7 @@
 """A watched call tells its story as it happens, and ends once."""
 
 import asyncio
+import dataclasses
 import json
 import logging
 import time
@@ -14,6 +15,7 @@ import pytest
 from mainstay import (
     CallEvent,
     CallNotDelivered,
+    Changed,
     Client,
     Completed,
     Event,
@@ -190,24 +192,34 @@ async def test_logs_on_a_calls_stream_are_the_calls(era: Era) -> None:
     assert not [event for event in seen if isinstance(event, Notice)]
 
 
+LOG_LINE = "notifications/message"
+LINE = {"level": "warning", "data": "from nobody's call"}
+
+
 @pytest.mark.parametrize(
-    ("method", "params"),
+    ("method", "params", "expected"),
     [
-        ("notifications/message", {"level": "warning", "data": "from nobody's call"}),
-        ("notifications/tools/list_changed", {}),
-        ("notifications/resources/updated", {"uri": "kit://notes"}),
+        (LOG_LINE, LINE, Notice(server="", method=LOG_LINE, params=LINE)),
+        ("notifications/tools/list_changed", {}, Changed(server="", what="tools")),
+        ("notifications/prompts/list_changed", {}, Changed(server="", what="prompts")),
+        ("notifications/resources/list_changed", {}, Changed(server="", what="resources")),
+        (
+            "notifications/resources/updated",
+            {"uri": "kit://notes"},
+            Changed(server="", what="resource", uri="kit://notes"),
+        ),
     ],
 )
 @pytest.mark.requirement("L4")
 async def test_what_the_session_says_goes_to_observers_and_to_no_call(
-    method: str, params: dict[str, Any]
+    method: str, params: dict[str, Any], expected: Event
 ) -> None:
     noticed = asyncio.Event()
-    notices: list[Notice] = []
+    said: list[Event] = []
 
     def observer(event: Event) -> None:
-        if isinstance(event, Notice):
-            notices.append(event)
+        if type(event) is type(expected):
+            said.append(event)
             noticed.set()
 
     async with watching("legacy") as (server, client):
@@ -218,7 +230,8 @@ async def test_what_the_session_says_goes_to_observers_and_to_no_call(
             async with asyncio.timeout(BOUND):
                 await noticed.wait()
             events.append(await anext(call))
-    assert [(notice.method, dict(notice.params)) for notice in notices] == [(method, params)]
+    (event,) = said
+    assert dataclasses.replace(event, server="", at=expected.at) == expected
     assert kinds(events) == ["started", "progress", "progress"]
 
 

@@ -43,7 +43,9 @@ class Wire:
         self.reader, self.writer = reader, writer
         self.session: str | None = None
 
-    async def send(self, verb: str, message: Any = None, **headers: str) -> None:
+    async def send(
+        self, verb: str, message: Any = None, *, path: str = "/mcp", **headers: str
+    ) -> None:
         body = b"" if message is None else json.dumps(message).encode()
         known = {"host": "kit", "accept": "application/json, text/event-stream"}
         if self.session is not None:
@@ -52,7 +54,7 @@ class Wire:
             known[name.replace("_", "-")] = value
         known["content-length"] = str(len(body))
         head = "".join(f"{name}: {value}\r\n" for name, value in known.items())
-        self.writer.write(f"{verb} /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+        self.writer.write(f"{verb} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
         await self.writer.drain()
 
     async def receive(self) -> Answer:
@@ -101,16 +103,20 @@ class Wire:
         params = {"name": tool, "arguments": arguments}
         return await self.ask("POST", request("tools/call", params, about))
 
-    async def modern(self, method: str, params: Any = None, about: Any = 7) -> Answer:
-        await self.send_modern(method, params, about)
+    async def modern(
+        self, method: str, params: Any = None, about: Any = 7, **headers: str
+    ) -> Answer:
+        await self.send_modern(method, params, about, **headers)
         return await self.receive()
 
-    async def send_modern(self, method: str, params: Any = None, about: Any = 7) -> None:
+    async def send_modern(
+        self, method: str, params: Any = None, about: Any = 7, **more: str
+    ) -> None:
         full = {**(params or {}), "_meta": {**ENVELOPE, **(params or {}).get("_meta", {})}}
         headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": method}
         if "name" in full:
             headers["mcp_name"] = full["name"]
-        await self.send("POST", request(method, full, about), **headers)
+        await self.send("POST", request(method, full, about), **headers, **more)
 
     async def close(self) -> None:
         self.writer.close()

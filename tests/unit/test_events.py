@@ -17,11 +17,13 @@ from mainstay import events
 from mainstay.errors import CallOutcomeUnknown, Delivery, Failure, FailureKind
 from mainstay.events import (
     CallEvent,
+    Changed,
     Completed,
     Connected,
     Disconnected,
     Event,
     Failed,
+    InputNeeded,
     Log,
     Notice,
     Progress,
@@ -42,10 +44,12 @@ EVERY: list[Event] = [
     Progress(**CALL, progress=1, total=4, message="one"),
     Log(**CALL, level="info", data={"step": [1, 2.5, None, True]}, logger="worker"),
     Replaying(**CALL, attempt=1, after=0.5, failure=BROKEN),
+    InputNeeded(**CALL, method="elicitation/create", params={"message": "sure?"}, key="q"),
     Completed(**CALL, result=RESULT),
     Failed(**CALL, error=UNKNOWN),
     Connected(server="s", generation=1, era="legacy", protocol_version="2025-11-25", at=12.5),
     Disconnected(server="s", generation=1, reason="session lost", at=12.5),
+    Changed(server="s", what="resource", uri="kit://notes", at=12.5),
     Notice(server="s", method="notifications/message", params={"data": "hi"}, at=12.5),
 ]
 
@@ -71,7 +75,8 @@ def test_an_event_becomes_json_and_back_without_loss(event: Event):
     assert plain == event.as_dict()
     assert plain["event"] == type(event).__name__.lower()
     assert (plain["server"], plain["at"]) == ("s", 12.5)
-    assert {field.name for field in dataclasses.fields(event)} < set(plain)
+    assert {field.name for field in dataclasses.fields(event)} - {"reply"} < set(plain)
+    assert "reply" not in plain
 
 
 @pytest.mark.parametrize("event", EVERY, ids=lambda event: event.kind)
@@ -109,6 +114,10 @@ def told(event: Event) -> Any:
             return attempt, after
         case Started(tool=tool):
             return tool
+        case InputNeeded(method, params):
+            return method, params
+        case Changed(what, uri):
+            return what, uri
         case Connected(session_id=session):
             return session
         case _:
@@ -116,9 +125,11 @@ def told(event: Event) -> Any:
 
 
 def test_events_are_matched_by_position_where_that_reads_well():
+    asked = ("elicitation/create", {"message": "sure?"})
     said = [0.25, "one"], ["info", {"step": [1, 2.5, None, True]}]
-    expected = ["t", tuple(said[0]), tuple(said[1]), (1, 0.5), RESULT, UNKNOWN, None]
-    assert [told(event) for event in EVERY] == [*expected, "disconnected", "notice"]
+    expected = ["t", tuple(said[0]), tuple(said[1]), (1, 0.5), asked, RESULT, UNKNOWN, None]
+    changed = ("resource", "kit://notes")
+    assert [told(event) for event in EVERY] == [*expected, "disconnected", changed, "notice"]
 
 
 # --- progress --------------------------------------------------------------------------------

@@ -6,14 +6,18 @@ what came back is judged after, and never lost.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from mainstay._engine.call import Emit
 from mainstay._engine.core import Core
+from mainstay._engine.inputs import Question
 from mainstay._rules.recovery import Policy
 from mainstay.errors import Failure, InvalidResult
 from mainstay.events import CallEvent, Completed, Failed, Log, Progress, Replaying, Started
@@ -32,27 +36,33 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 _LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"  # 2026-07-28: log lines are asked for per call
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A tool call as its caller wants it."""
+
+    name: str
+    arguments: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] | None = None
+    meta: Mapping[str, Any] | None = None
+    timeout: float | None = None
+    on_progress: OnProgress | None = None
+    input: Literal["answer", "return"] = "answer"
+    input_responses: Mapping[str, Any] | None = None
+    request_state: str | None = None
+
+
 class Calling:
     """Belongs to the task that carries it out; used once."""
 
-    def __init__(
-        self,
-        core: Core,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        headers: Mapping[str, str] | None,
-        meta: Mapping[str, Any] | None,
-        timeout: float | None,
-        on_progress: OnProgress | None,
-    ) -> None:
+    def __init__(self, core: Core, wanted: Wanted) -> None:
         self._core, self._server = core, core.spec.name
-        self._name, self._arguments = name, arguments or {}
-        self._headers, self._meta = headers, meta
-        self._timeout = core.spec.timeouts.call if timeout is None else timeout
-        self._on_progress = on_progress
+        self._name, self._wanted = wanted.name, wanted
+        self._timeout = core.spec.timeouts.call if wanted.timeout is None else wanted.timeout
         self._emit: Emit | None = None
         self._id = ""
         self._pursuit: Pursuit | None = None
+        self._attempts = 0
+        self._asking: set[asyncio.Task[Any]] = set()
 
     async def carry_out(self, emit: Emit | None = None) -> CallResult:
         """Send it and judge what comes back. `emit` makes it a watched call."""
@@ -70,20 +80,80 @@ class Calling:
         return result
 
     async def _perform(self) -> CallResult:
+        began = time.monotonic()
         known = self._core.book.get(self._name) if self._core.book else None
         arguments = self._checked_arguments(known)
-        pursuit = self._pursuit = self._core.pursuit(self._outgoing(known, arguments))
-        raw = await pursuit.run()
-        result = CallResult(raw, self._server, self._name, pursuit.attempts, pursuit.duration)
+        try:
+            raw = await self._send(known, arguments, self._continuation())
+            if self._core.era == "modern" and raw.get("resultType") == "input_required":
+                raw = await self._complete(known, arguments, raw)
+        finally:
+            for task in self._asking:
+                task.cancel()
+        duration = time.monotonic() - began
+        result = CallResult(raw, self._server, self._name, self._attempts, duration)
         self._check_result(known, result)
         return result
+
+    async def _send(
+        self, known: KnownTool | None, arguments: dict[str, Any], more: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        outgoing = self._outgoing(known, arguments)
+        outgoing.params = {**(outgoing.params or {}), **more}
+        pursuit = self._pursuit = self._core.pursuit(outgoing)
+        try:
+            return await pursuit.run()
+        finally:
+            self._attempts += pursuit.attempts
+            self._timeout = max(pursuit.left, 0.001)  # one deadline for all the rounds
+
+    # -- what the server asks on the way --------------------------------------------------------
+
+    def _continuation(self) -> Mapping[str, Any]:
+        more: dict[str, Any] = {}
+        if self._wanted.input_responses is not None:
+            more["inputResponses"] = dict(self._wanted.input_responses)
+        if self._wanted.request_state is not None:
+            more["requestState"] = self._wanted.request_state
+        return more
+
+    async def _complete(
+        self, known: KnownTool | None, arguments: dict[str, Any], raw: dict[str, Any]
+    ) -> dict[str, Any]:
+        from mainstay._engine.rounds import complete
+
+        if self._wanted.input == "return":
+            return raw
+
+        async def send(more: dict[str, Any]) -> dict[str, Any]:
+            return await self._send(known, arguments, more)
+
+        return await complete(
+            raw, send=send, ask=self._ask_in_round, server=self._server, what=self._name
+        )
+
+    async def _ask_in_round(self, key: str, method: str, params: Mapping[str, Any]) -> Any:
+        question = Question(self._tell, method, params, self._common(), key)
+        return await self._core.inputs.answer(question, watched=self._emit is not None)
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Answer a question that a legacy server asks while it works on this call."""
+        task, pursuit = asyncio.current_task(), self._pursuit
+        assert task is not None
+        assert pursuit is not None
+        self._asking.add(task)
+        try:
+            with pursuit.held():
+                return await self._ask_in_round("", method, params)
+        finally:
+            self._asking.discard(task)
 
     # -- before sending -------------------------------------------------------------------------
 
     def _checked_arguments(self, known: KnownTool | None) -> dict[str, Any]:
         if not self._timeout > 0:
             raise self._core.invalid(self._name, "its timeout is no positive number of seconds")
-        arguments = dict(self._arguments)
+        arguments = dict(self._wanted.arguments or {})
         if known is None:
             return arguments
         if self._core.spec.strip_none:
@@ -100,25 +170,26 @@ class Calling:
         from mainstay._engine.outgoing import Outgoing
 
         spec = self._core.spec
-        watched = self._emit is not None or self._on_progress is not None
+        watched = self._emit is not None or self._wanted.on_progress is not None
         return Outgoing(
             method="tools/call",
             tool=self._name,
             params=self._params(arguments),
             timeout=self._timeout,
-            headers=self._core.checked_headers(self._headers, self._name),
+            headers=self._core.checked_headers(self._wanted.headers, self._name),
             policy=Policy(spec.replay_tools.get(self._name, spec.replay)),
             repeatable=known is not None and known.repeatable,
             deliver=self._deliver,
             wants_progress=watched or spec.timeouts.extend_on_progress,
             param_headers=self._param_headers(arguments),
             relist=lambda: self._core.list_tools(refresh=True),
+            ask=self._ask,
             on_replay=self._on_replay,
         )
 
     def _params(self, arguments: dict[str, Any]) -> dict[str, Any]:
         params: dict[str, Any] = {"name": self._name, "arguments": arguments}
-        meta = dict(self._meta or {})
+        meta = dict(self._wanted.meta or {})
         if self._core.log_level is not None:
             meta.setdefault(_LOG_LEVEL_KEY, self._core.log_level)
         if meta:
@@ -156,8 +227,8 @@ class Calling:
         if self._pursuit is not None:
             self._pursuit.extend()
         self._tell(Progress(progress=progress, total=total, message=message, **self._common()))
-        if self._on_progress is not None:
-            await self._call_back(self._on_progress, progress, total, message)
+        if self._wanted.on_progress is not None:
+            await self._call_back(self._wanted.on_progress, progress, total, message)
 
     async def _call_back(
         self, on_progress: OnProgress, progress: float, total: float | None, message: str | None
@@ -183,11 +254,7 @@ class Calling:
     # -- after ----------------------------------------------------------------------------------
 
     def _check_result(self, known: KnownTool | None, result: CallResult) -> None:
-        if result.raw.get("resultType") == "input_required":
-            raise self._spoiled(
-                "the server asks for input, which this client did not offer", result
-            )
-        if known is None or known.output is None or result.is_error:
+        if known is None or known.output is None or not result.success:
             return
         if "structuredContent" not in result.raw:
             raise self._spoiled("its result has no structured content", result)

@@ -8,13 +8,15 @@ user, or for nobody in particular.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mainstay._engine.call import Call, Emit
-from mainstay._engine.calling import Calling, OnProgress
+from mainstay._engine.calling import Calling, OnProgress, Wanted
 from mainstay._engine.core import Core
+from mainstay._engine.inputs import Answers, Inputs
 from mainstay._engine.observing import Observation
 from mainstay._engine.requests import Requests
 from mainstay._rules.classify import SessionRow
@@ -22,9 +24,15 @@ from mainstay.auth import Authorizer
 from mainstay.config import ServerSpec
 from mainstay.events import Observer
 from mainstay.results import CallResult
+from mainstay.stores import SessionStore
 
 if TYPE_CHECKING:
     import mcp_types as types
+    from mcp.client.caching import ResponseCacheStore
+    from mcp.server import MCPServer
+    from mcp.server.lowlevel import Server
+
+    LocalServer = MCPServer | Server[Any] | Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
 class Client(Requests):
@@ -36,14 +44,19 @@ class Client(Requests):
 
     def __init__(
         self,
-        server: str | Mapping[str, Any] | ServerSpec,
+        server: str | Mapping[str, Any] | ServerSpec | LocalServer,
         *,
         mode: Literal["auto", "legacy", "modern"] | None = None,
         auth: Authorizer | None = None,
         principal: str | None = None,
         client_info: Mapping[str, str] | None = None,
         session_rows: Sequence[SessionRow] = (),
+        store: SessionStore | None = None,
         terminate_on_close: bool | None = None,
+        sampling: Answers | None = None,
+        elicitation: Answers | None = None,
+        roots: Answers | Sequence[str | Path] | None = None,
+        cache: ResponseCacheStore | None = None,
     ) -> None:
         spec = ServerSpec.parse(server)
         self.spec = spec if mode is None else spec.changed(mode=mode)
@@ -55,7 +68,16 @@ class Client(Requests):
             principal=principal,
             client_info=client_info,
             session_rows=session_rows,
+            store=store,
             terminate_on_close=terminate_on_close,
+            inputs=Inputs(
+                self.spec.name,
+                self.spec.timeouts.input,
+                sampling=sampling,
+                elicitation=elicitation,
+                roots=roots,
+            ),
+            cache=cache,
         )
 
     def __repr__(self) -> str:
@@ -97,7 +119,7 @@ class Client(Requests):
 
     async def connect(self) -> None:
         """Open now rather than at the first call."""
-        await self._core.pursue("", None, timeout=self.spec.timeouts.connect)
+        await self._core.connect()
 
     async def aclose(self) -> None:
         """Release sockets, tasks and the session. May be called twice, from any task."""
@@ -132,10 +154,28 @@ class Client(Requests):
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        input: Literal["answer", "return"] = "answer",
+        input_responses: Mapping[str, Any] | None = None,
+        request_state: str | None = None,
     ) -> CallResult:
-        """Call a tool. Raises a `CallError` that says whether it ran."""
-        calling = Calling(self._core, name, arguments, headers, meta, timeout, on_progress)
-        return await calling.carry_out()
+        """Call a tool. Raises a `CallError` that says whether it ran.
+
+        `input="return"`: when a modern server asks something first, give back its question
+        (`result.needs_input`) instead of answering it; a later call goes on from there with
+        `input_responses` and `request_state`.
+        """
+        wanted = Wanted(
+            name,
+            arguments,
+            headers,
+            meta,
+            timeout,
+            on_progress,
+            input,
+            input_responses,
+            request_state,
+        )
+        return await Calling(self._core, wanted).carry_out()
 
     def stream(
         self,
@@ -146,9 +186,23 @@ class Client(Requests):
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        input: Literal["answer", "return"] = "answer",
+        input_responses: Mapping[str, Any] | None = None,
+        request_state: str | None = None,
     ) -> Call:
         """Call a tool and watch: `async with client.stream(…) as call: async for event in call`."""
-        calling = Calling(self._core, name, arguments, headers, meta, timeout, on_progress)
+        wanted = Wanted(
+            name,
+            arguments,
+            headers,
+            meta,
+            timeout,
+            on_progress,
+            input,
+            input_responses,
+            request_state,
+        )
+        calling = Calling(self._core, wanted)
 
         def run(emit: Emit) -> Awaitable[CallResult]:
             return calling.carry_out(emit)
@@ -166,9 +220,10 @@ class Client(Requests):
     def observe(self, observer: Observer, *, listen: bool = True) -> Observation:
         """Have `observer` called with every event until the handle is closed.
 
-        `listen`: also hear what a legacy server says outside of calls, which takes a stream of its
-        own. Pass False for observers that only watch calls.
+        `listen`: also hear what the server says outside of calls, which over HTTP takes a stream
+        of its own. Pass False for observers that only watch calls.
         """
+        observation = self._core.observers.add(observer, listen=listen)
         if listen:
             self._core.listen()
-        return self._core.observers.add(observer, listen=listen)
+        return observation

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from typing import Any
 
@@ -18,14 +20,17 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, Implementation, Request
 from pydantic import ConfigDict, RootModel, ValidationError
 
-from mainstay._engine.negotiate import Agreement, negotiate
+from mainstay._engine.negotiate import Agreement, adopt, negotiate
+from mainstay._rules.classify import Trouble
 from mainstay._rules.era import Era, probe_bound
 from mainstay._rules.lifecycle import ConnectionState, accepts_calls, is_over, move
 from mainstay._wire.attempt import Attempt, current_attempt
 from mainstay._wire.exchange import broken, unreadable
 from mainstay._wire.fault import InvalidAnswer, WireFault
-from mainstay._wire.http import HttpDispatcher
+from mainstay._wire.wire import Wire
 from mainstay.config import ServerSpec
+from mainstay.errors import MainstayError
+from mainstay.stores import StoredSession
 
 logger = logging.getLogger("mainstay.client")
 
@@ -45,29 +50,34 @@ class AnyRequest(Request[dict[str, Any] | None, str]):
 
 
 class Connection:
-    """Made by a `Keeper`, opened once, closed once."""
+    """Made by an `Opener`, opened once, closed once."""
 
     def __init__(
         self,
-        wire: HttpDispatcher,
+        wire: Wire,
         spec: ServerSpec,
         generation: int,
         *,
         client_info: Implementation,
         known: Era | None,
         on_message: MessageHandlerFnT,
+        callbacks: Mapping[str, Any],
+        stored: StoredSession | None = None,
     ) -> None:
         self.generation = generation
         self.wire = wire
         self.state = ConnectionState.NEW
         self.agreement: Agreement | None = None
         self.in_flight = 0
+        self.stored = stored
+        """What the session store keeps of this session; it outlives the connection."""
+        self.lost = False
+        """Whether there is no session at the server any more that could be ended."""
         self._spec, self._known = spec, known
-        self._session = ClientSession(
-            dispatcher=wire, message_handler=on_message, client_info=client_info
+        self.session = ClientSession(
+            dispatcher=wire, message_handler=on_message, client_info=client_info, **callbacks
         )
         self._release = asyncio.Event()
-        self._lost = False
         self._log_level: str | None = None
         self._ready: asyncio.Future[Exception | None] = asyncio.Future()
         self._owner: asyncio.Task[None] | None = None
@@ -80,6 +90,11 @@ class Connection:
     @property
     def is_over(self) -> bool:
         return is_over(self.state)
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for a server to agree to something."""
+        return self._spec.timeouts.connect
 
     @property
     def era(self) -> Era | None:
@@ -100,7 +115,7 @@ class Connection:
         token = current_attempt.set(attempt)
         try:
             request = AnyRequest.model_construct(method=method, params=params)
-            checked = (await self._session.send_request(request, RawResult)).root
+            checked = (await self.session.send_request(request, RawResult)).root
             if method == "tools/call" and self.era is Era.MODERN:
                 _check_modern_result(checked)
             return attempt.answer or checked
@@ -116,70 +131,97 @@ class Connection:
             if not self.in_flight and self.state is ConnectionState.DRAINING:
                 self._release.set()
 
+    async def notify(self, method: str) -> None:
+        """Tell a legacy server something. A modern one is told nothing."""
+        if self.era is Era.LEGACY:
+            headers = {"mcp-protocol-version": self.agreement.version} if self.agreement else {}
+            with contextlib.suppress(MCPError):
+                await self.wire.notify(method, None, {"headers": headers})
+
     def retire(self, *, lost: bool) -> None:
         """Take no more calls; those that run finish here. `lost`: there is nothing to end."""
-        if self.is_over:
+        self.lost = self.lost or lost
+        if self.state is not ConnectionState.READY:
             return  # its owner was cancelled by somebody who cancels everything
         self.state = move(self.state, ConnectionState.DRAINING)
-        self._lost = self._lost or lost
         if not self.in_flight:
             self._release.set()
 
-    def listen(self) -> None:
-        """Open the legacy GET stream, once."""
-        ready = self.state is ConnectionState.READY and self.era is Era.LEGACY
-        if ready and self._listener is None:
+    def listen(self, listening: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
+        """Have this done for as long as the connection lasts, in place of what was done before."""
+        if self.state is ConnectionState.READY:
+            self._stop_listening()
             loop = asyncio.get_running_loop()
-            self._listener = loop.create_task(self._listen(), context=Context())
+            self._listener = loop.create_task(listening(self), context=Context())
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
 
     async def aclose(self, *, terminate: bool) -> None:
         """End it now, whatever it is doing; returns when the owner has finished."""
         if self._owner is None or self._owner.done():
             return
-        self._lost = self._lost or not terminate
+        self.lost = self.lost or not terminate
         if self.state is ConnectionState.OPENING:
             self._owner.cancel()
         self._release.set()
         await asyncio.wait((self._owner,))
 
+    async def ended(self, within: float) -> None:
+        """Wait for the owner to have let go of everything."""
+        if self._owner is not None:
+            await asyncio.wait((self._owner,), timeout=within)
+
     # -- the owner ------------------------------------------------------------------------------
 
     async def _own(self) -> None:
-        failure: Exception | None = None
+        deadline = asyncio.get_running_loop().time() + self._spec.timeouts.connect
         try:
-            async with self._session:
-                failure = await self._handshake()
-                if failure is None:
-                    self.state = move(self.state, ConnectionState.READY)
-                    self._ready.set_result(None)
-                    await self._release.wait()
-                    await self._wind_up()
+            if await self._step(self.wire.open(), deadline):
+                async with self.session:
+                    if await self._step(self._handshake(), deadline):
+                        self.state = move(self.state, ConnectionState.READY)
+                        self._ready.set_result(None)
+                        await self._release.wait()
+                        await self._wind_up()
         finally:
-            self.state = ConnectionState.CLOSED
-            if not self._ready.done():
-                closed = broken("the client was closed while connecting", Attempt())
-                self._ready.set_result(failure or closed)
+            await self._let_go()
 
-    async def _handshake(self) -> Exception | None:
+    async def _step(self, step: Coroutine[Any, Any, None], deadline: float) -> bool:
+        """Whether it worked; what went wrong is told to those who wait for the opening."""
         # A task group wraps what leaves its body into an ExceptionGroup: nothing leaves.
-        budget = self._spec.timeouts.connect
+        failure: Exception
         try:
-            async with asyncio.timeout(budget):
-                self.agreement = await negotiate(
-                    self._session,
-                    mode=self._spec.mode,
-                    known=self._known,
-                    probe_within=probe_bound(budget),
-                )
-                if self._log_level is not None and self.era is Era.LEGACY:
-                    await self._ask_for_logs(self._log_level)
+            async with asyncio.timeout_at(deadline):
+                await step
+            return True
         except TimeoutError:
-            return broken(f"no handshake within {budget:g} s", Attempt())
-        except MCPError as error:
-            return error
+            text = f"no handshake within {self._spec.timeouts.connect:g} s"
+            said = f"; it printed: {self.wire.said}" if self.wire.said else ""
+            failure = broken(text + said, Attempt())
+        except WireFault as fault:
+            failure = _told_at_opening(fault)
+        except (MCPError, MainstayError) as error:
+            failure = error
         except Exception as error:
-            return unreadable(f"the handshake failed with {type(error).__name__}", None)
-        return None
+            failure = unreadable(f"the handshake failed with {type(error).__name__}", None)
+        self._ready.set_result(failure)
+        return False
+
+    async def _handshake(self) -> None:
+        if self.stored is not None:
+            self.agreement = adopt(self.session, self.stored.handshake)
+            self.wire.resume(self.stored.session_id, self.agreement.version)
+            return
+        self.agreement = await negotiate(
+            self.session,
+            mode=self._spec.mode,
+            known=self._known,
+            probe_within=probe_bound(self._spec.timeouts.connect),
+        )
+        if self._log_level is not None and self.era is Era.LEGACY:
+            await self._ask_for_logs(self._log_level)
 
     async def _ask_for_logs(self, level: str) -> None:
         """A wish: a server that answers no is used all the same."""
@@ -192,19 +234,35 @@ class Connection:
 
     async def _wind_up(self) -> None:
         if self._listener is not None:
-            self._listener.cancel()
+            self._stop_listening()
             await asyncio.wait((self._listener,))
         await self.wire.errands.flush(_FLUSH)
-        if not self._lost:
+        if not self.lost:
             # Should this fail, the server will forget the session by itself.
             with contextlib.suppress(MCPError, TimeoutError):
                 async with asyncio.timeout(self._spec.timeouts.close):
                     await self.wire.terminate()
 
-    async def _listen(self) -> None:
-        # Whatever ends it here, the next call will find out.
-        with contextlib.suppress(MCPError):
-            await self.wire.listen()
+    async def _let_go(self) -> None:
+        if self.state is ConnectionState.READY:
+            self.state = ConnectionState.DRAINING  # cancelled by somebody who cancels everything
+        if not self._ready.done():
+            self._ready.set_result(broken("the client was closed while connecting", Attempt()))
+        self._stop_listening()
+        try:
+            await self.wire.close()
+        except Exception:
+            logger.exception("%s: closing failed", self._spec.name)
+        finally:
+            self.state = ConnectionState.CLOSED
+
+
+def _told_at_opening(fault: WireFault) -> WireFault:
+    """A process that ends before it is ready would do so again."""
+    if fault.evidence.exit_code is None:
+        return fault
+    evidence = dataclasses.replace(fault.evidence, trouble=Trouble.EXITED, sent=False)
+    return type(fault)(evidence)
 
 
 def _check_modern_result(result: dict[str, Any]) -> None:

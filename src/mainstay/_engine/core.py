@@ -7,30 +7,37 @@ no I/O; the SDK and the HTTP library are imported when the keeper is first neede
 from __future__ import annotations
 
 import base64
-import time
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from mainstay._engine.inputs import Inputs
 from mainstay._engine.observing import Observers
+from mainstay._engine.shelf import Shelf
+from mainstay._engine.watching import Watch
 from mainstay._rules import headers as header_rules
 from mainstay._rules.classify import SESSION_ROWS, SessionRow
 from mainstay._version import __version__
 from mainstay.auth import Authorizer, StaticKey
 from mainstay.config import ServerSpec
 from mainstay.config.spec import warn
-from mainstay.errors import ConfigError, InvalidArguments, RemoteProtocolError
-from mainstay.events import Disconnected, Event, Notice
+from mainstay.errors import ConfigError, InvalidArguments
+from mainstay.events import Changed, Disconnected, Event
+from mainstay.stores import SessionStore
 
 if TYPE_CHECKING:
+    from mcp.client.caching import ResponseCacheStore
+
     from mainstay._engine.keeper import Keeper
     from mainstay._engine.negotiate import Agreement
     from mainstay._engine.outgoing import Outgoing
     from mainstay._engine.pursuit import Pursuit
     from mainstay._engine.toolbook import Toolbook
 
-_MOST_PAGES = 1000
-"""A server with more pages than this is not listing, it is counting."""
+
+_MOMENT = 0.25
 
 
 class Core:
@@ -44,18 +51,33 @@ class Core:
         principal: str | None,
         client_info: Mapping[str, str] | None,
         session_rows: Sequence[SessionRow],
+        store: SessionStore | None,
         terminate_on_close: bool | None,
+        inputs: Inputs,
+        cache: ResponseCacheStore | None,
     ) -> None:
         self.spec, self._principal = spec, principal
         self._auth = auth or _static_key(spec)
+        if store is not None and auth is not None and principal is None:
+            raise ConfigError(
+                "nothing tells whose sessions are stored",
+                server=spec.name,
+                key="principal",
+                remedy="Name the principal for whom the authorizer speaks",
+            )
+        self._store = store
         self._headers = _server_headers(spec)
         self._client_info = dict(client_info or {"name": "mainstay", "version": __version__})
         self._session_rows = (*session_rows, *SESSION_ROWS)
-        self._terminate = True if terminate_on_close is None else terminate_on_close
+        self._terminate = terminate_on_close
         self._keeper: Keeper | None = None
+        self.observers = Observers(spec.name)
+        self.inputs = inputs
+        inputs.emit = self.emit
+        self.watch = Watch(spec.name, asked=self._is_watched, catch_up=self._catch_up)
+        self.shelf = Shelf(self, cache)
         self._changes = 0
         """How often the server said that its tools changed."""
-        self.observers = Observers(spec.name)
         self.book: Toolbook | None = None
         self.log_level: str | None = None
 
@@ -90,12 +112,17 @@ class Core:
                 principal=self._principal,
                 client_info=Implementation.model_validate(self._client_info),
                 session_rows=self._session_rows,
+                store=self._store,
                 terminate_on_close=self._terminate,
+                inputs=self.inputs,
                 emit=self.emit,
                 log_level=lambda: self.log_level,
-                wants_notices=lambda: self.spec.listen or self.observers.listening,
+                watch=self.watch,
             )
         return self._keeper
+
+    def _is_watched(self) -> bool:
+        return self.spec.listen or self.observers.listening
 
     def listen(self) -> None:
         """Somebody wants to hear what the server says outside of calls."""
@@ -147,6 +174,32 @@ class Core:
         text = f"{name}: {what} was not sent: {why}"
         return InvalidArguments(text, server=name, tool=what, problems=problems)
 
+    async def connect(self) -> None:
+        """Have a connection."""
+        # A moment longer than the opening itself may take, since that knows better what failed.
+        await self.pursue("", None, timeout=self.spec.timeouts.connect + _MOMENT)
+
+    async def notify(self, method: str) -> None:
+        """Tell a legacy server something, on the connection there is. Nobody answers."""
+        await self.connect()
+        connection = self.keeper().connection
+        if connection is not None:
+            await connection.notify(method)
+
+    async def converse(self, method: str, params: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        """A request that may be answered by questions; whether it was."""
+        raw = await self.pursue(method, params)
+        if self.era != "modern" or raw.get("resultType") != "input_required":
+            return raw, False
+        from mainstay._engine.rounds import complete
+
+        async def send(more: dict[str, Any]) -> dict[str, Any]:
+            return await self.pursue(method, {**params, **more})
+
+        name = self.spec.name
+        ended = await complete(raw, send=send, ask=self.inputs.ask, server=name, what=method)
+        return ended, True
+
     # -- listing --------------------------------------------------------------------------------
 
     async def list_tools(self, *, refresh: bool) -> Toolbook:
@@ -156,48 +209,52 @@ class Core:
         from mainstay._engine.toolbook import Toolbook
 
         changes = self._changes
-        raw = await self.all_pages("tools/list", "tools")
-        book = Toolbook(self.spec.name, raw, modern=self.era == "modern")
-        book.stale = changes != self._changes  # they changed while they were listed
+        listed = await self.shelf.all_pages("tools/list", "tools", refresh=refresh)
+        book = Toolbook(self.spec.name, listed.items, modern=self.era == "modern")
+        book.expires_at = listed.expires_at
+        book.outdated = changes != self._changes  # they changed while they were listed
         self.book = book
         return book
 
-    async def all_pages(self, method: str, key: str) -> list[Any]:
-        """Everything from all pages, within one deadline."""
-        deadline = time.monotonic() + self.spec.timeouts.call
-        items: list[Any] = []
-        cursors: set[str] = set()
-        cursor: Any = None
-        for _ in range(_MOST_PAGES):
-            params = {} if cursor is None else {"cursor": cursor}
-            left = max(deadline - time.monotonic(), 0.001)
-            page = await self.pursue(method, params, timeout=left, lenient=True)
-            found = page.get(key)
-            if not isinstance(found, list):
-                raise self._bad_list(method, f"holds no list {key!r}")
-            items += cast("list[Any]", found)
-            cursor = page.get("nextCursor")
-            if not cursor:
-                return items
-            if not isinstance(cursor, str) or cursor in cursors:
-                raise self._bad_list(method, "repeats a cursor: its pages have no end")
-            cursors.add(cursor)
-        raise self._bad_list(method, f"has more than {_MOST_PAGES} pages")
+    async def read(self, uri: str, *, refresh: bool = False) -> dict[str, Any]:
+        """A resource, in wire shape."""
 
-    def _bad_list(self, method: str, problem: str) -> RemoteProtocolError:
-        text = f"{self.spec.name}: the answer to {method} {problem}. The server is at fault"
-        return RemoteProtocolError(text, server=self.spec.name)
+        async def fetch() -> tuple[dict[str, Any], bool]:
+            return await self.converse("resources/read", {"uri": uri})
+
+        return await self.shelf.read(uri, fetch, refresh=refresh)
+
+    @property
+    def partition(self) -> str:
+        """Where the response cache keeps what this principal was told by this server."""
+        agreement = self.agreement
+        version = agreement.version if agreement else None
+        told_apart = None
+        if self._principal is None:
+            secrets = json.dumps(sorted(self.keeper().belonging.secrets.items()))
+            told_apart = hashlib.sha256(secrets.encode()).hexdigest()
+        where = self.spec.url or self.spec.name
+        return json.dumps([where, version, self._principal, told_apart])
+
+    # -- what changes ---------------------------------------------------------------------------
+
+    async def _catch_up(self) -> None:
+        """Fetch what is known, and tell what is no longer so."""
+        for event in await self.shelf.differences():
+            self.emit(event)
 
     # -- observing ------------------------------------------------------------------------------
 
     def emit(self, event: Event) -> None:
-        """Note what an event means for the tool book, and tell the observers."""
+        """Note what an event means for what is known, and tell the observers."""
         match event:
-            case Notice(method="notifications/tools/list_changed"):
-                self._changes += 1
-                self.book = None
+            case Changed():
+                if event.what == "tools":
+                    self._changes += 1
+                    self.book = None
+                self.shelf.outdate(event)
             case Disconnected() if self.book is not None:
-                self.book.stale = True  # the next connection may lead to a newer server
+                self.book.outdated = True  # the next connection may lead to a newer server
             case _:
                 pass
         self.observers.tell(event)

@@ -1,6 +1,6 @@
 """Keeps one server reachable: opens its connection, replaces it when it is lost, closes it.
 
-Two phases. The link (the HTTP client with its sockets) is made once and outlives connections; a
+Two phases. The line (an HTTP client with its sockets) is made once and outlives connections; a
 connection is a handshake on it. Openings are single-flight: however many calls find no connection,
 or lose the same one, one handshake is made. A failed opening is a value, handed to each who waits.
 """
@@ -17,22 +17,26 @@ from typing import Any, cast
 from mcp.client.session import IncomingMessage
 from mcp_types import Implementation
 
+from mainstay._engine.belonging import Belonging
 from mainstay._engine.connection import Connection
+from mainstay._engine.inputs import Inputs
 from mainstay._engine.negotiate import Agreement
+from mainstay._engine.opening import Opener
+from mainstay._engine.resuming import Resuming
+from mainstay._engine.watching import Watch, as_event
 from mainstay._rules.breaker import Breaker
 from mainstay._rules.budget import TokenBucket
 from mainstay._rules.classify import SessionRow
-from mainstay._rules.era import Era
-from mainstay._rules.headers import check, conflict, identity, split_ignored
+from mainstay._rules.headers import check, split_ignored
 from mainstay._rules.lifecycle import ClientState, move_client
+from mainstay._rules.recovery import Channel
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.exchange import broken
-from mainstay._wire.http import HttpDispatcher
-from mainstay._wire.link import Link
 from mainstay.auth import Authorizer
 from mainstay.config import ServerSpec
-from mainstay.errors import ConfigError, NotPermitted, WrongLoop
-from mainstay.events import Connected, Disconnected, Event, Notice
+from mainstay.errors import WrongLoop
+from mainstay.events import Connected, Disconnected, Event
+from mainstay.stores import SessionStore
 
 
 class Keeper:
@@ -47,17 +51,18 @@ class Keeper:
         principal: str | None,
         client_info: Implementation,
         session_rows: Sequence[SessionRow],
-        terminate_on_close: bool,
+        store: SessionStore | None,
+        terminate_on_close: bool | None,
+        inputs: Inputs,
         emit: Callable[[Event], None],
         log_level: Callable[[], str | None],
-        wants_notices: Callable[[], bool],
+        watch: Watch,
     ) -> None:
         self.spec, self.auth, self.session_rows = spec, auth, session_rows
         self._headers, self._client_info = headers, client_info
-        self._terminate = terminate_on_close
+        self._store, self._terminate, self._inputs = store, terminate_on_close, inputs
         self._principal, self._log_level = principal, log_level
-        self._emit = emit
-        self._wants_notices = wants_notices
+        self._emit, self._watch = emit, watch
         self._generation = 0
         self._reset()
 
@@ -75,16 +80,41 @@ class Keeper:
         self._closed = asyncio.Event()
         self.auth_lock = asyncio.Lock()
         self.auth_epoch = 0
-        self._era: Era | None = None
-        self._link: Link | None = None
         self._home: tuple[asyncio.AbstractEventLoop, int] | None = None
         self._opening: asyncio.Task[Connection | Exception] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._alive: list[Connection] = []
-        self.identity = dict(identity(self._headers, spec.neutral_headers))
-        """On whose behalf this client speaks, as far as headers tell. Only ever grows."""
-        if self.auth is not None:
-            self.identity["authorization"] = ""
+        self.belonging = Belonging(
+            spec,
+            self._headers,
+            authorized=self.auth is not None,
+            settled=self._store is not None and self._principal is None,
+        )
+        self._opener = self._make_opener()
+
+    def _make_opener(self) -> Opener:
+        resuming = None
+        if self._store is not None and self.spec.url:
+            resuming = Resuming(
+                self._store,
+                self.spec,
+                self._principal,
+                identity=self.belonging.secrets,
+                offers=self._inputs.offers,
+            )
+        return Opener(
+            self.spec,
+            headers=self._headers,
+            credentials=self._credentials if self.auth else None,
+            client_info=self._client_info,
+            callbacks=self._inputs.callbacks(),
+            resuming=resuming,
+            on_message=self._on_message,
+            on_lost=self._ended_by_itself,
+        )
+
+    @property
+    def channel(self) -> Channel:
+        return self._opener.channel
 
     @property
     def agreement(self) -> Agreement | None:
@@ -96,18 +126,6 @@ class Keeper:
     def session_id(self) -> str | None:
         connection = self.connection
         return connection.wire.session_id if connection and connection.accepts_calls else None
-
-    def bind(self, headers: Mapping[str, str]) -> None:
-        """A legacy session belongs to one principal: refuse a call that speaks for another."""
-        wanted = identity(headers, self.spec.neutral_headers)
-        differing = conflict(self.identity, wanted)
-        if differing is not None:
-            raise NotPermitted(
-                f"{self.spec.name}: the header {differing!r} differs from the one that this"
-                " client's session belongs to. Use one client a user, or list it in"
-                " neutral_headers"
-            )
-        self.identity.update(wanted)
 
     # -- opening --------------------------------------------------------------------------------
 
@@ -155,35 +173,12 @@ class Keeper:
         return outcome
 
     async def _open_one(self) -> Connection | Exception:
-        try:
-            link = self._link = self._link or Link(self.spec)
-        except ConfigError as error:
-            return error
         self._generation += 1
-        wire = HttpDispatcher(
-            link,
-            headers=self._headers,
-            max_result_bytes=self.spec.max_result_bytes,
-            credentials=self._credentials if self.auth else None,
-            on_lost=lambda: self._lost_while_listening(connection),
-        )
-        connection = Connection(
-            wire,
-            self.spec,
-            self._generation,
-            client_info=self._client_info,
-            known=self._era,
-            on_message=self._on_message,
-        )
-        self._alive = [*(c for c in self._alive if not c.is_over), connection]
-        return await connection.open(self._log_level()) or connection
+        return await self._opener.open(self._generation, self._log_level())
 
     def _welcome(self, connection: Connection) -> None:
         agreement = connection.agreement
         assert agreement is not None
-        self._era = agreement.era
-        if self._wants_notices():
-            connection.listen()
         self._emit(
             Connected(
                 server=self.spec.name,
@@ -193,6 +188,7 @@ class Keeper:
                 session_id=connection.wire.session_id,
             )
         )
+        self.listen()
 
     async def _credentials(self, method: str) -> Mapping[str, str]:
         assert self.auth is not None
@@ -213,6 +209,8 @@ class Keeper:
             return
         self.connection = None
         self.state = move_client(self.state, ClientState.REPLACING)
+        if lost:
+            self._opener.lost(connection)
         connection.retire(lost=lost)
         self._emit(
             Disconnected(server=self.spec.name, generation=connection.generation, reason=reason)
@@ -221,30 +219,30 @@ class Keeper:
     def renegotiate(self, connection: Connection, reason: str) -> None:
         """The era verdict was wrong, or is no longer true: the next opening probes again."""
         if self.connection is connection:
-            self._era = None
+            self._opener.era = None
             self.retire(connection, lost=False, reason=reason)
 
-    def _lost_while_listening(self, connection: Connection) -> None:
-        """A GET found the session gone: those who only listen need the next one, too."""
+    def _ended_by_itself(self, connection: Connection, reason: str) -> None:
+        """Nobody's call found out. Those who only listen need the next connection, too."""
         if self.connection is not connection:
             return
-        self.retire(connection, lost=True, reason="a GET found no session")
-        if self._wants_notices() and self._opening is None and self._closing is None:
+        self.retire(connection, lost=True, reason=reason)
+        if self._watch.wanted and self._opening is None and self._closing is None:
             loop = asyncio.get_running_loop()
             self._opening = loop.create_task(self._open_next(), context=Context())
 
     # -- what the server says on its own account ------------------------------------------------
 
     def listen(self) -> None:
-        """Somebody wants notices from now on."""
-        if self.connection is not None:
-            self.connection.listen()
+        """Hear what the server says outside of calls, if somebody wants to."""
+        if self.connection is not None and self._watch.wanted:
+            self.connection.listen(self._watch.listen)
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if not isinstance(message, Exception):
             found = message.model_dump(by_alias=True, mode="json", exclude_none=True)
             params = cast("dict[str, Any]", found.get("params") or {})
-            self._emit(Notice(server=self.spec.name, method=found["method"], params=params))
+            self._emit(as_event(self.spec.name, found["method"], params))
 
     # -- closing --------------------------------------------------------------------------------
 
@@ -253,8 +251,9 @@ class Keeper:
         if self._home is None:
             return
         loop, process = self._home
-        if process != os.getpid() or loop.is_closed():
-            self._forget()
+        forked = process != os.getpid()
+        if forked or loop.is_closed():
+            self._forget(forked=forked)
             return
         self.check_home()
         if self._closing is None:
@@ -267,20 +266,28 @@ class Keeper:
         self.epoch = self._generation
         self._closed.set()
         connection, self.connection = self.connection, None
-        alive = [c.aclose(terminate=self._terminate) for c in reversed(self._alive)]
-        await asyncio.gather(*alive, return_exceptions=True)
+        opener = self._opener
+        await asyncio.gather(
+            *(self._close_one(each) for each in reversed(opener.alive)), return_exceptions=True
+        )
         if self._opening is not None:
             await asyncio.wait((self._opening,))
-        if self._link is not None:
-            await self._link.aclose()
+        await opener.aclose()
         if connection is not None:
             generation = connection.generation
             self._emit(Disconnected(server=self.spec.name, generation=generation, reason="closed"))
         self._reset()
 
-    def _forget(self) -> None:
+    async def _close_one(self, connection: Connection) -> None:
+        """A session that the store keeps is left at the server, unless told otherwise."""
+        kept = connection.stored is not None
+        terminate = not kept if self._terminate is None else self._terminate
+        if terminate and kept:
+            await self._opener.drop(connection)
+        await connection.aclose(terminate=terminate)
+
+    def _forget(self, *, forked: bool) -> None:
         """The loop is gone, or belongs to the parent process: there is nobody left to close."""
-        if self._link is not None:
-            self._link.forget()
+        self._opener.forget(forked=forked)
         self._generation += 1
         self._reset()

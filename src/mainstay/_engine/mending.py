@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from mainstay._engine.cancelling import is_cancelled
 from mainstay._engine.connection import Connection
 from mainstay._engine.keeper import Keeper
 from mainstay._engine.outgoing import Outgoing, Setback
 from mainstay._rules.recovery import Step
 from mainstay.auth import Authorizer
 from mainstay.errors import Failure, MainstayError
-
-
-def is_cancelled() -> bool:
-    """Whether somebody asked this task to stop, rather than a library losing its way."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 async def mend(keeper: Keeper, step: Step, setback: Setback, outgoing: Outgoing) -> bool:

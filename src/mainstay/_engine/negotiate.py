@@ -7,7 +7,9 @@ caller's to remember. Faults pass through untouched.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mcp.client.session import ClientSession
 from mcp_types import DiscoverResult, InitializeResult
@@ -34,6 +36,14 @@ class Agreement:
     result: InitializeResult | DiscoverResult
 
 
+class DiedOfProbe(WireFault):
+    """The server's process ended while it was asked for its era.
+
+    Some legacy servers (rmcp's) end when the first message is not `initialize`; the next process
+    deserves to be asked nothing else.
+    """
+
+
 async def negotiate(
     session: ClientSession, *, mode: str, known: Era | None, probe_within: float
 ) -> Agreement:
@@ -58,6 +68,8 @@ async def _probe(session: ClientSession, within: float) -> DiscoverResult | None
     except TimeoutError:
         return None  # silent on a method it does not know; the handshake will tell
     except WireFault as fault:
+        if fault.evidence.exit_code is not None:
+            raise DiedOfProbe(fault.evidence) from None
         if _judge(fault) is not Verdict.LEGACY:
             raise
         return None
@@ -103,6 +115,16 @@ async def _initialize_or_probe(session: ClientSession, within: float) -> Agreeme
     if discovered is None:
         raise refusal
     return _adopt(session, discovered)
+
+
+def adopt(session: ClientSession, handshake: Mapping[str, Any]) -> Agreement:
+    """Take up a session where another process left it, without a request."""
+    try:
+        result = InitializeResult.model_validate(handshake)
+    except ValidationError:
+        raise unreadable("the stored session holds no handshake", None) from None
+    session.adopt(result)
+    return Agreement(Era.LEGACY, result.protocol_version, result)
 
 
 async def _initialize(session: ClientSession) -> Agreement:

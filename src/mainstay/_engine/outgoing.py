@@ -8,7 +8,7 @@ from typing import Any
 
 from mainstay._engine.connection import Connection
 from mainstay._rules.recovery import Policy
-from mainstay._wire.attempt import Deliver
+from mainstay._wire.attempt import Ask, Deliver
 from mainstay.errors import Failure
 
 
@@ -31,6 +31,7 @@ class Outgoing:
     param_headers: Callable[[], Mapping[str, str]] | None = None
     """The `Mcp-Param-*` headers of a modern call, as the catalogue has them now."""
     relist: Callable[[], Awaitable[object]] | None = None
+    ask: Ask | None = None
     on_replay: Callable[[int, float, Failure], None] | None = None
 
 

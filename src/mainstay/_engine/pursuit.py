@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from time import time
 from typing import Any
 
+from mainstay._engine.cancelling import is_cancelled
 from mainstay._engine.connection import Connection
 from mainstay._engine.keeper import Keeper
-from mainstay._engine.mending import is_cancelled, mend
+from mainstay._engine.mending import mend
 from mainstay._engine.outgoing import Outgoing, Setback
 from mainstay._engine.telling import (
     closed_meanwhile,
@@ -47,7 +49,7 @@ from mainstay.results import CallResult
 _BACKOFF = Backoff()
 _NEVER_RAN = (FailureKind.HEADER_MISMATCH, FailureKind.VERSION_MISMATCH)
 """Answers that came before the tool could run."""
-_TRANSPORT_FAULTS = (FailureKind.UNREACHABLE, FailureKind.BROKEN)
+_TRANSPORT_FAULTS = (FailureKind.UNREACHABLE, FailureKind.BROKEN, FailureKind.EXITED)
 
 
 class Pursuit:
@@ -68,6 +70,12 @@ class Pursuit:
         longest = self._started + keeper.spec.timeouts.longest_call
         self._deadline = Deadline(at, cap=max(at, longest))
         self._timeout: asyncio.Timeout | None = None
+        self._holds, self._held_since = 0, 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self._deadline.remaining(self._loop.time())
 
     @property
     def duration(self) -> float:
@@ -83,6 +91,8 @@ class Pursuit:
             raise told from (error.__cause__ if told is error else error)
         except TimeoutError:
             pass
+        finally:
+            self._timeout = None
         if self._attempt is not None and self._attempt.sent:
             self.worst = Delivery.UNKNOWN
         raise timed_out(self._keeper.spec.name, self._out, self)
@@ -93,12 +103,27 @@ class Pursuit:
             self._deadline = self._deadline.extended(self._loop.time(), self._out.timeout)
             self._reschedule(self._deadline.at)
 
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """The clock stands still: it is our turn to do something. May overlap with others."""
+        if not self._holds:
+            self._held_since = self._loop.time()
+        self._holds += 1
+        self._reschedule(None)
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            if not self._holds:
+                self._deadline = self._deadline.later(self._loop.time() - self._held_since)
+                self._reschedule(self._deadline.at)
+
     def _stop_clock(self) -> None:
         self._reschedule(None)
 
     def _reschedule(self, when: float | None) -> None:
         if self._timeout is not None and not self._timeout.expired():
-            self._timeout.reschedule(when)
+            self._timeout.reschedule(None if self._holds else when)
 
     async def _pursue(self) -> dict[str, Any]:
         keeper = self._keeper
@@ -156,6 +181,7 @@ class Pursuit:
             deliver=self._out.deliver,
             wants_progress=self._out.wants_progress,
             stop_clock=self._stop_clock,
+            ask=self._out.ask,
         )
         try:
             found = await self._keeper.ready()
@@ -187,9 +213,9 @@ class Pursuit:
 
     def _headers(self, connection: Connection) -> Mapping[str, str] | None:
         headers, param_headers = self._out.headers, self._out.param_headers
+        if headers and (connection.era is Era.LEGACY or self._keeper.channel is Channel.PIPE):
+            self._keeper.belonging.bind(headers)
         if connection.era is Era.LEGACY:
-            if headers:
-                self._keeper.bind(headers)
             return headers
         return {**(headers or {}), **(param_headers() if param_headers else {})}
 
@@ -244,12 +270,12 @@ class Pursuit:
     def _standing(self, setback: Setback) -> Standing:
         opening = setback.connection is None
         return Standing(
-            channel=Channel.REQUESTS,
+            channel=self._keeper.channel,
             policy=Policy.ALWAYS if opening else self._out.policy,
             repeatable=opening or self._out.repeatable,
             replays_left=self._keeper.spec.max_replays - (self.attempts - 1),
             already=frozenset(self._already | {Step.RENEGOTIATE} if opening else self._already),
-            time_left=self._deadline.remaining(self._loop.time()),
+            time_left=self.left,
         )
 
     def _error(self, setback: Setback) -> MainstayError:

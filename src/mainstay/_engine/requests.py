@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from mainstay._engine import following
 from mainstay._engine.core import Core
 from mainstay._rules.recovery import Policy
 from mainstay.errors import InvalidResult
@@ -50,21 +51,27 @@ class Requests:
             repeatable=repeatable,
         )
 
-    async def list_prompts(self) -> list[types.Prompt]:
+    async def list_prompts(self, *, refresh: bool = False) -> list[types.Prompt]:
         from mcp_types import Prompt
 
-        return self._each(Prompt, await self._core.all_pages("prompts/list", "prompts"))
+        listed = await self._core.shelf.all_pages("prompts/list", "prompts", refresh=refresh)
+        return self._each(Prompt, listed.items)
 
-    async def list_resources(self) -> list[types.Resource]:
+    async def list_resources(self, *, refresh: bool = False) -> list[types.Resource]:
         from mcp_types import Resource
 
-        return self._each(Resource, await self._core.all_pages("resources/list", "resources"))
+        listed = await self._core.shelf.all_pages("resources/list", "resources", refresh=refresh)
+        return self._each(Resource, listed.items)
 
-    async def list_resource_templates(self) -> list[types.ResourceTemplate]:
+    async def list_resource_templates(
+        self, *, refresh: bool = False
+    ) -> list[types.ResourceTemplate]:
         from mcp_types import ResourceTemplate
 
-        raw = await self._core.all_pages("resources/templates/list", "resourceTemplates")
-        return self._each(ResourceTemplate, raw)
+        listed = await self._core.shelf.all_pages(
+            "resources/templates/list", "resourceTemplates", refresh=refresh
+        )
+        return self._each(ResourceTemplate, listed.items)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
@@ -72,14 +79,27 @@ class Requests:
         from mcp_types import GetPromptResult
 
         params = {"name": name, "arguments": dict(arguments or {})}
-        raw = await self._core.pursue("prompts/get", params)
+        raw, _ = await self._core.converse("prompts/get", params)
         return self._typed(GetPromptResult, raw)
 
-    async def read_resource(self, uri: str) -> types.ReadResourceResult:
+    async def read_resource(self, uri: str, *, refresh: bool = False) -> types.ReadResourceResult:
+        """A resource. What a modern server lets its clients keep (`ttlMs`) is kept, and not asked
+        for again, unless `refresh`."""
         from mcp_types import ReadResourceResult
 
-        raw = await self._core.pursue("resources/read", {"uri": uri})
-        return self._typed(ReadResourceResult, raw)
+        return self._typed(ReadResourceResult, await self._core.read(uri, refresh=refresh))
+
+    async def subscribe(self, uri: str) -> None:
+        """Have observers told (`Changed`) when this resource changes, on this connection and on
+        all that follow. Raises `CallRejected` where the server offers no such thing."""
+        await following.subscribe(self._core, uri)
+
+    async def unsubscribe(self, uri: str) -> None:
+        await following.unsubscribe(self._core, uri)
+
+    async def notify_roots_changed(self) -> None:
+        """Tell a legacy server that its client's roots are others now. Modern ones ask anew."""
+        await self._core.notify("notifications/roots/list_changed")
 
     async def complete(
         self,
@@ -103,7 +123,7 @@ class Requests:
 
     async def ping(self) -> float:
         """Ask for a sign of life on the connection there is; returns the seconds it took."""
-        await self._core.pursue("", None, timeout=self._core.spec.timeouts.connect)
+        await self._core.connect()
         started = time.monotonic()
         modern = self._core.era == "modern"
         await self._core.pursue("server/discover" if modern else "ping", None)

@@ -7,6 +7,7 @@ so, the others are kept.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,7 +74,10 @@ class Toolbook:
     """
 
     def __init__(self, server: str, raw_tools: Iterable[Any], *, modern: bool) -> None:
-        self.stale = False
+        self.outdated = False
+        """Whether something happened after which it may no longer be true."""
+        self.expires_at: float | None = None
+        """Until when the server vouches for it, in seconds since the epoch."""
         self.tools: list[Tool] = []
         self._known: dict[str, KnownTool] = {}
         for raw in raw_tools:
@@ -81,6 +85,10 @@ class Toolbook:
             if tool is not None and tool.name not in self._known:
                 self.tools.append(tool)
                 self._known[tool.name] = KnownTool(server, tool)
+
+    @property
+    def stale(self) -> bool:
+        return self.outdated or (self.expires_at is not None and time.time() >= self.expires_at)
 
     def get(self, name: str) -> KnownTool | None:
         return self._known.get(name)

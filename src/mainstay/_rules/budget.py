@@ -111,3 +111,9 @@ class Deadline:
             return self
         later = now + by if self.cap is None else min(now + by, self.cap)
         return Deadline(max(self.at, later), self.cap)
+
+    def later(self, by: float) -> Deadline:
+        """The same deadline when the clock stood still for so long."""
+        if self.at is None:
+            return self
+        return Deadline(self.at + by, None if self.cap is None else self.cap + by)

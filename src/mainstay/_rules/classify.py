@@ -18,6 +18,7 @@ from mainstay.errors import ConfigError, Delivery, Failure, FailureKind
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 METHOD_NOT_FOUND = -32601
+CONNECTION_CLOSED = -32000
 _MISMATCHES = {
     HEADER_MISMATCH: FailureKind.HEADER_MISMATCH,
     UNSUPPORTED_VERSION: FailureKind.VERSION_MISMATCH,
@@ -37,6 +38,8 @@ class Trouble(enum.Enum):
     """A 2xx answer that is not an answer, or a redirect that is not followed."""
     BROKEN = "broken"
     """The connection broke, or fell silent, before the answer was whole."""
+    EXITED = "exited"
+    """The server's process ended before it was ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,9 @@ class Evidence:
     text: str = ""
     """The beginning of a body that was not JSON-RPC."""
     carried_session: bool = False
+    exit_code: int | None = None
+    stderr: str = ""
+    """How a process ended, and its last words."""
     fixed_codes: bool = False
     """Whether -32020 and -32022 can only mean what 2026-07-28 says: the request was modern, or a
     handshake. A legacy server may have given them a meaning of its own."""
@@ -124,6 +130,12 @@ def classify(evidence: Evidence, *, rows: Sequence[SessionRow] = SESSION_ROWS) -
     return _failure(evidence, FailureKind.BROKEN, Delivery.UNKNOWN, "anything else: broken")
 
 
+def _exited(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
+    if evidence.trouble is not Trouble.EXITED or evidence.sent:
+        return None
+    return _failure(evidence, FailureKind.EXITED, Delivery.NOT_SENT, "ended before it was ready")
+
+
 def _not_sent(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
     if evidence.sent:
         return None
@@ -172,6 +184,14 @@ def _throttled(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None
     return _failure(evidence, FailureKind.THROTTLED, Delivery.REFUSED, row)
 
 
+def _cut_off(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
+    """The Python SDK (2.3) answers so for the tools that it cancels when it shuts down."""
+    error = evidence.error
+    if error is None or (error.code, error.message) != (CONNECTION_CLOSED, "Connection closed"):
+        return None
+    return _failure(evidence, FailureKind.BROKEN, Delivery.UNKNOWN, "Python SDK: cut off")
+
+
 def _rejected(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
     error = evidence.error
     if error is None:
@@ -197,10 +217,12 @@ def _unreadable(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | Non
 
 
 _RULES: tuple[Callable[[Evidence, Sequence[SessionRow]], Failure | None], ...] = (
+    _exited,
     _not_sent,
     _session_lost,
     _unauthorized,
     _throttled,
+    _cut_off,
     _rejected,
     _refused,
     _unreadable,
@@ -218,6 +240,8 @@ def _failure(evidence: Evidence, kind: FailureKind, delivery: Delivery, row: str
         data=error.data if error else None,
         retry_after=evidence.retry_after,
         headers=evidence.headers,
+        exit_code=evidence.exit_code,
+        stderr=evidence.stderr,
         row=row,
     )
 

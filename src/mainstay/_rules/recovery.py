@@ -99,7 +99,7 @@ def connection_step(kind: FailureKind, standing: Standing) -> Step:
 def may_replay(failure: Failure, policy: Policy, *, repeatable: bool) -> bool:
     match failure.delivery:
         case Delivery.NOT_SENT:
-            return True
+            return failure.kind is not FailureKind.EXITED
         case Delivery.REFUSED:
             return failure.kind in (FailureKind.SESSION_LOST, FailureKind.THROTTLED)
         case Delivery.UNKNOWN if failure.kind is FailureKind.UNREADABLE:

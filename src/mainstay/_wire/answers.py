@@ -108,7 +108,9 @@ class AnswerReader:
             pass  # the answer is here; the socket closes by itself
 
 
-def result_of(message: dict[str, Any], exchange: Exchange, *, session: bool) -> dict[str, Any]:
+def result_of(
+    message: dict[str, Any], exchange: Exchange, *, session: bool, status: int | None = 200
+) -> dict[str, Any]:
     """The result in an answer. Raises the error in it, and what the protocol does not allow."""
     error = jsonrpc.error_in(message, exchange.request_id)
     if error is not None:
@@ -117,7 +119,7 @@ def result_of(message: dict[str, Any], exchange: Exchange, *, session: bool) -> 
                 trouble=Trouble.ERROR,
                 sent=True,
                 detail=error.message,
-                status=200,
+                status=status,
                 error=error,
                 carried_session=session,
                 fixed_codes=exchange.modern or exchange.method == "initialize",

@@ -12,12 +12,24 @@ from contextvars import ContextVar
 from typing import Any
 
 Deliver = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+"""From a method and its parameters to the SDK's result, or its `ErrorData`."""
 
 
 class Attempt:
     """Lives as long as one request; belongs to the task that sends it."""
 
-    __slots__ = ("answer", "answered", "deliver", "headers", "sent", "stop_clock", "wants_progress")
+    __slots__ = (
+        "answer",
+        "answered",
+        "ask",
+        "deliver",
+        "headers",
+        "sent",
+        "sent_headers",
+        "stop_clock",
+        "wants_progress",
+    )
 
     def __init__(
         self,
@@ -26,6 +38,7 @@ class Attempt:
         deliver: Deliver | None = None,
         wants_progress: bool = False,
         stop_clock: Callable[[], None] | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self.headers = headers
         """Headers of this call alone, already checked, lower-case names."""
@@ -36,10 +49,14 @@ class Attempt:
         """Whether a byte of the request may have left."""
         self.answered = False
         """Whether the server's answer is here."""
+        self.sent_headers: Mapping[str, str] = {}
+        """All that went with it, secrets included."""
         self.answer: dict[str, Any] | None = None
         """The result as it came, before anything judged it."""
         self.stop_clock = stop_clock
         """Ends the deadline: what is left to do is bounded by itself."""
+        self.ask = ask
+        """Answers what the server asks in the course of this request."""
 
     def on_answer(self) -> None:
         """The answer came. No deadline takes it away any more."""

@@ -1,7 +1,8 @@
 """Server-sent events, decoded from chunks of bytes. No I/O.
 
 Handles what servers really send: LF, CR and CRLF, chunks cut anywhere, comments, multi-line data,
-ids, `retry`, a byte-order mark. An event larger than the limit is refused before it is built.
+ids, `retry`, a byte-order mark. An event larger than the limit is refused before it is built, and
+the stream can be read on after it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ from dataclasses import dataclass
 
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 _BOM = b"\xef\xbb\xbf"
+_EDGE = 400
+"""Bytes of an event that was too large which are kept, to tell whose it was."""
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class EventTooLarge(Exception):
-    """An event outgrew the limit."""
+    """An event outgrew the limit. `events` are those that came with it and did not."""
+
+    def __init__(self, limit: int, events: list[ServerEvent], head: bytes) -> None:
+        self.events, self.head = events, head
+        super().__init__(f"an event of more than {limit} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,8 @@ class EventDecoder:
         self._limit = limit
         self._rest = bytearray()
         self._at_start = True
+        self._skipping = False
+        """Whether the rest of an event that was too large is still to come."""
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         searched = max(0, len(self._rest) - 3)
@@ -51,20 +60,28 @@ class EventDecoder:
 
     def _take(self, searched: int, end: int) -> list[ServerEvent]:
         events: list[ServerEvent] = []
-        start = 0
+        start, refused, head = 0, False, b""
         for found in _BLANK_LINE.finditer(self._rest, searched, end):
             block, start = bytes(self._rest[start : found.start()]), found.end()
-            if (event := _parse(block, self._limit)) is not None:
+            skipped, self._skipping = self._skipping, False
+            if skipped:
+                continue
+            if len(block) > self._limit:
+                refused, head = True, block[:_EDGE]
+            elif (event := _parse(block)) is not None:
                 events.append(event)
         del self._rest[:start]
-        if len(self._rest) > self._limit:
-            raise EventTooLarge(f"an event of more than {self._limit} bytes")
+        if self._skipping or len(self._rest) > self._limit:
+            if not self._skipping:
+                refused, head = True, bytes(self._rest[:_EDGE])
+            self._skipping = True
+            del self._rest[:-3]
+        if refused:
+            raise EventTooLarge(self._limit, events, head)
         return events
 
 
-def _parse(block: bytes, limit: int) -> ServerEvent | None:
-    if len(block) > limit:
-        raise EventTooLarge(f"an event of more than {limit} bytes")
+def _parse(block: bytes) -> ServerEvent | None:
     data: list[str] = []
     fields: dict[str, str] = {}
     for line in _LINE_END.split(block):

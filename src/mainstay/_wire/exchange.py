@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Self, cast
 
-from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types import RequestId
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mainstay._rules.classify import Evidence, Trouble
 from mainstay._wire import jsonrpc
-from mainstay._wire.attempt import Attempt
+from mainstay._wire.attempt import Attempt, current_attempt
 from mainstay._wire.eventstream import EventDecoder, EventTooLarge, ServerEvent
 from mainstay._wire.fault import WireFault
 
@@ -33,12 +35,24 @@ class Exchange:
     on_progress: ProgressFnT | None = None
     cancellable: bool = True
     """False for the handshake, which the protocol forbids to cancel."""
-    sent_headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """All that went with it, secrets included."""
+    context: Context = field(default_factory=copy_context)
+    """The caller's, for those who answer what the server asks in its course."""
     heard: int = 0
     """How many events came."""
     last_event_id: str | None = None
     retry: float | None = None
+
+    @classmethod
+    def of(cls, method: str, opts: CallOptions, ids: Iterator[int]) -> Self:
+        """For a request as the SDK hands it down."""
+        return cls(
+            request_id=opts.get("request_id", 0) or next(ids),
+            method=method,
+            attempt=current_attempt.get() or Attempt(),
+            headers=opts.get("headers") or {},
+            on_progress=opts.get("on_progress"),
+            cancellable=opts.get("cancel_on_abandon", True),
+        )
 
     @property
     def modern(self) -> bool:
@@ -93,6 +107,18 @@ class Exchange:
         if self.attempt.deliver is not None:
             await self.attempt.deliver(method, params)
         return True
+
+
+async def within(
+    seconds: float, exchange: Awaitable[dict[str, Any]], attempt: Attempt
+) -> dict[str, Any]:
+    """The SDK's own timeout, which its handshake uses; calls bring their own deadline."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await exchange
+    except TimeoutError:
+        pass
+    raise broken(f"no answer within {seconds:g} s", attempt)
 
 
 def unreadable(detail: str, status: int | None) -> WireFault:

@@ -57,6 +57,10 @@ class Heading:
         # Not chained: what an authorizer raises may quote the credentials it works with.
         raise CredentialsFault(f"the authorizer failed with {kind}")
 
+    def resume(self, session_id: str, version: str) -> None:
+        self.session_id = session_id
+        self._base[VERSION] = version
+
     def remember_version(self, protocol: Mapping[str, str]) -> None:
         """GET and DELETE are made outside of the typed layer, which stamps the rest."""
         version = protocol.get(VERSION)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping
 from contextvars import Context
@@ -29,15 +30,16 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from mainstay._rules.classify import Trouble
 from mainstay._wire import jsonrpc
 from mainstay._wire.answers import AnswerReader, refusal, result_of
-from mainstay._wire.attempt import Attempt, current_attempt
+from mainstay._wire.attempt import Attempt
 from mainstay._wire.errands import Errands
-from mainstay._wire.exchange import Exchange, broken
+from mainstay._wire.exchange import Exchange, broken, within
 from mainstay._wire.fault import WireFault
 from mainstay._wire.heading import VERSION, Credentials, Heading
 from mainstay._wire.hush import hushed
 from mainstay._wire.inbound import Inbox
 from mainstay._wire.link import Link
 from mainstay._wire.reply import Reply
+from mainstay._wire.wire import OnLost
 
 logger = logging.getLogger("mainstay.wire")
 
@@ -62,7 +64,7 @@ class HttpDispatcher:
         headers: Mapping[str, str],
         max_result_bytes: int,
         credentials: Credentials | None = None,
-        on_lost: Callable[[], None] | None = None,
+        on_lost: OnLost | None = None,
     ) -> None:
         self._link, self._on_lost = link, on_lost
         self._heading = Heading(headers, credentials)
@@ -76,6 +78,25 @@ class HttpDispatcher:
     def session_id(self) -> str | None:
         return self._heading.session_id
 
+    @property
+    def said(self) -> str:
+        return ""
+
+    async def open(self) -> None:
+        """The first request opens what it needs."""
+
+    async def close(self) -> None:
+        """The sockets are the link's."""
+
+    def resume(self, session_id: str, version: str) -> None:
+        """Others may be speaking in this session: begin to count where they are not."""
+        self._heading.resume(session_id, version)
+        self.share()
+
+    def share(self) -> None:
+        """Number requests so that those of other processes in the session have other numbers."""
+        self._ids = itertools.count(random.randrange(2**24, 2**48))
+
     async def run(
         self,
         on_request: OnRequest,
@@ -85,7 +106,7 @@ class HttpDispatcher:
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Stands ready to hand on what the server sends, until cancelled."""
-        self._inbox = Inbox(self, on_request, on_notify, on_notify_intercept)
+        self._inbox = Inbox(self, on_request, on_notify, on_notify_intercept, "streamable-http")
         task_status.started()
         try:
             await anyio.sleep_forever()
@@ -97,18 +118,10 @@ class HttpDispatcher:
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """POST, and the result that answers it. Raises `WireFault` or `InvalidAnswer`."""
-        opts = opts or {}
-        exchange = Exchange(
-            request_id=opts.get("request_id", 0) or next(self._ids),
-            method=method,
-            attempt=current_attempt.get() or Attempt(),
-            headers=opts.get("headers") or {},
-            on_progress=opts.get("on_progress"),
-            cancellable=opts.get("cancel_on_abandon", True),
-        )
+        exchange = Exchange.of(method, opts or {}, self._ids)
         body = jsonrpc.request(exchange.request_id, method, exchange.stamped(params))
-        if (seconds := opts.get("timeout")) is not None:
-            return await self._exchange_within(seconds, exchange, body)
+        if (seconds := (opts or {}).get("timeout")) is not None:
+            return await within(seconds, self._exchange(exchange, body), exchange.attempt)
         return await self._exchange(exchange, body)
 
     async def notify(
@@ -128,17 +141,6 @@ class HttpDispatcher:
 
     # -- one exchange ---------------------------------------------------------------------------
 
-    async def _exchange_within(
-        self, seconds: float, exchange: Exchange, body: bytes
-    ) -> dict[str, Any]:
-        """The SDK's own timeout, which its handshake uses; calls bring their own deadline."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._exchange(exchange, body)
-        except TimeoutError:
-            pass
-        raise broken(f"no answer within {seconds:g} s", exchange.attempt)
-
     async def _exchange(self, exchange: Exchange, body: bytes) -> dict[str, Any]:
         try:
             message = await self._converse(exchange, body)
@@ -147,15 +149,16 @@ class HttpDispatcher:
             self._abandon(exchange)
             raise
         except WireFault as fault:
-            evidence = hushed(fault.evidence, exchange.sent_headers, self._link.secrets)
+            evidence = hushed(fault.evidence, exchange.attempt.sent_headers, self._link.secrets)
         raise WireFault(evidence)
 
     async def _converse(self, exchange: Exchange, body: bytes) -> dict[str, Any]:
         attempt = exchange.attempt
         self._heading.remember_version(exchange.headers)
         headers = await self._heading.write("POST", exchange.headers, attempt.headers)
-        exchange.sent_headers = headers
-        reply = await self._link.send("POST", headers, body, attempt)
+        attempt.sent_headers = headers
+        may_idle = exchange.method == "subscriptions/listen"
+        reply = await self._link.send("POST", headers, body, attempt, may_idle=may_idle)
         try:
             return await self._answer(reply, exchange)
         except WireFault as fault:
@@ -193,10 +196,12 @@ class HttpDispatcher:
         method: str,
         protocol: Mapping[str, str],
         call_headers: Mapping[str, str] | None = None,
+        *,
+        may_idle: bool = False,
     ) -> Reply:
         headers = await self._heading.write(method, protocol, call_headers)
         del headers["content-type"]
-        return await self._link.send(method, headers, None, Attempt())
+        return await self._link.send(method, headers, None, Attempt(), may_idle=may_idle)
 
     # -- what nobody waits for ------------------------------------------------------------------
 
@@ -238,14 +243,14 @@ class HttpDispatcher:
             fruitless = 0 if exchange.heard > heard else fruitless + 1
         raise fault
 
-    async def listen(self) -> None:
+    async def listen(self, on_open: Callable[[], None]) -> None:
         """Keep the legacy GET stream open, for whatever the server says outside of a request."""
         exchange = Exchange(request_id="", method="", attempt=Attempt(), headers={})
         fruitless = 0
         while True:
             heard, begun = exchange.heard, time.monotonic()
             try:
-                if await self._read_on(exchange) is None:
+                if await self._read_on(exchange, on_open) is None:
                     return
             except WireFault as fault:
                 logger.debug("the GET stream ended: %s", fault)
@@ -254,20 +259,26 @@ class HttpDispatcher:
             fruitless = 0 if worked else fruitless + 1
             await self._link.pause(min(pause * 2 ** min(fruitless, 10), _LONGEST_PAUSE))
 
-    async def _read_on(self, exchange: Exchange) -> dict[str, Any] | None:
+    async def _read_on(
+        self, exchange: Exchange, on_open: Callable[[], None] | None = None
+    ) -> dict[str, Any] | None:
         """GET a stream and read it to its answer. None: the server has none to offer."""
         protocol = {"accept": "text/event-stream"}
         if exchange.last_event_id is not None:
             protocol["last-event-id"] = exchange.last_event_id
-        reply = await self._send_bodyless("GET", protocol, exchange.attempt.headers)
+        reply = await self._send_bodyless(
+            "GET", protocol, exchange.attempt.headers, may_idle=not exchange.method
+        )
         try:
             if reply.status == 404 and exchange.attempt.sent and self._on_lost is not None:
-                self._on_lost()
+                self._on_lost("a GET found no session")
             if reply.status >= 500:
                 raise broken(f"HTTP {reply.status} to a GET", exchange.attempt, reply.status)
             if reply.status != 200 or reply.content_type != "text/event-stream":
                 return None
             exchange.attempt.sent = True
+            if on_open is not None and exchange.last_event_id is None:
+                on_open()
             return await self._reader.in_stream(reply, exchange)
         finally:
             reply.release()

@@ -7,7 +7,7 @@ events and logs; what we know to be secret does not. Costs nothing on the way of
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from mainstay._rules.classify import Evidence
@@ -36,6 +36,11 @@ def hushed(evidence: Evidence, sent: Mapping[str, str], private: Sequence[str]) 
         text=_without(evidence.text, secrets),
         headers=_without(evidence.headers, secrets),
     )
+
+
+def quiet(text: str, private: Iterable[str]) -> str:
+    """The text without what is private."""
+    return _without(text, _secrets({}, tuple(private)))
 
 
 def _secrets(sent: Mapping[str, str], private: Sequence[str]) -> list[str]:

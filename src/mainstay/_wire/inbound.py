@@ -27,8 +27,6 @@ from mainstay._wire.exchange import Exchange
 
 logger = logging.getLogger("mainstay.wire")
 
-_TRANSPORT = TransportContext(kind="streamable-http", can_send_request=True)
-
 
 class Replies(Protocol):
     """What an inbox needs of its dispatcher."""
@@ -52,7 +50,7 @@ class Inbound:
 
     outbound: Replies
     request_id: RequestId | None
-    transport: TransportContext = _TRANSPORT
+    transport: TransportContext
     can_send_request: bool = True
     message_metadata: None = None
     cancel_requested: anyio.Event = field(default_factory=anyio.Event)
@@ -82,8 +80,10 @@ class Inbox:
         on_request: OnRequest,
         on_notify: OnNotify,
         intercept: OnNotifyIntercept | None,
+        kind: str,
     ) -> None:
         self._outbound = outbound
+        self._transport = TransportContext(kind=kind, can_send_request=True)
         self._on_request, self._on_notify, self._intercept = on_request, on_notify, intercept
         self._answering: dict[RequestId, asyncio.Task[Any]] = {}
 
@@ -96,12 +96,13 @@ class Inbox:
         params = cast("dict[str, Any]", found) if isinstance(found, dict) else None
         request_id = as_request_id(message.get("id"))
         if request_id is not None:
-            self._outbound.errands.start(self._reply(request_id, method, params, exchange))
+            reply = self._reply(request_id, method, params, exchange)
+            self._outbound.errands.start(reply, context=exchange.context.copy())
             return
         if method == "notifications/cancelled":
             self._cancel(params or {})
         if not run_notify_intercept(self._intercept, method, params):
-            await self._on_notify(Inbound(self._outbound, None), method, params)
+            await self._on_notify(Inbound(self._outbound, None, self._transport), method, params)
 
     def _cancel(self, params: Mapping[str, Any]) -> None:
         request_id = as_request_id(params.get("requestId"))
@@ -120,7 +121,8 @@ class Inbox:
         assert task is not None
         self._answering[request_id] = task
         try:
-            result = await self._on_request(Inbound(self._outbound, request_id), method, params)
+            inbound = Inbound(self._outbound, request_id, self._transport)
+            result = await self._on_request(inbound, method, params)
             body = jsonrpc.response(request_id, result)
         except MCPError as error:
             body = jsonrpc.error_response(request_id, error.code, error.message, error.data)

@@ -56,21 +56,44 @@ class Link:
         """What the URL holds in confidence."""
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._http = _client(spec, self._url, self._socket)
+        connect = spec.timeouts.connect
+        self._patience = aiohttp.ClientTimeout(total=None, sock_connect=connect)
         self._unread: set[Reply] = set()
         self._closed = asyncio.Event()
 
+    def resolve(self, reference: str) -> str | None:
+        """The URL that a server's reference means. None: it is none, or of another origin."""
+        try:
+            target = self._url.join(URL(reference)).with_user(None)
+            stays = bool(reference) and target.origin() == self._url.origin()
+        except ValueError:
+            return None
+        return str(target) if stays else None
+
     async def send(
-        self, method: str, headers: Mapping[str, str], body: bytes | None, attempt: Attempt
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        attempt: Attempt,
+        *,
+        to: str | None = None,
+        may_idle: bool = False,
     ) -> Reply:
-        """One request and the head of its answer. Redirects are followed inside the origin."""
-        url = self._url
+        """One request and the head of its answer. Redirects are followed inside the origin.
+
+        It goes to the server's URL, or `to` one that `resolve` has returned. An answer that
+        `may_idle` is a stream on which silence says nothing.
+        """
+        timeout = self._patience if may_idle else None
+        url = self._url if to is None else URL(to)
         for _ in range(_MOST_REDIRECTS):
-            reply = await self._send_once(method, url, headers, body, attempt)
+            reply = await self._send_once(method, url, headers, body, attempt, timeout)
             if not 300 <= reply.status < 400:
                 return reply
             await self._dismiss(reply)
             url = redirected(url, reply.status, reply.headers.get("location", ""), method)
-            if reply.status == 308:
+            if reply.status == 308 and to is None:
                 self._url = url
         raise unreadable(f"more than {_MOST_REDIRECTS} redirects", None)
 
@@ -81,13 +104,19 @@ class Link:
         headers: Mapping[str, str],
         body: bytes | None,
         attempt: Attempt,
+        timeout: aiohttp.ClientTimeout | None,
     ) -> Reply:
         payload = None if body is None else Body(body, attempt)
         if body is None:
             attempt.sent = True  # a bodyless request is only ever sent freely repeatable
         try:
             response = await self._http.request(
-                method, url, headers=headers, data=payload, allow_redirects=False
+                method,
+                url,
+                headers=headers,
+                data=payload,
+                allow_redirects=False,
+                timeout=timeout or self._http.timeout,
             )
         except asyncio.CancelledError:
             if payload is not None:

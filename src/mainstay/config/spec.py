@@ -17,11 +17,8 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
-    ValidationError,
     field_serializer,
     field_validator,
     model_validator,
@@ -29,31 +26,29 @@ from pydantic import (
 
 from mainstay.config.expand import expand
 from mainstay.config.frozen import FrozenDict
+from mainstay.config.model import Frozen
 from mainstay.config.redact import HIDDEN, redact_url, secrets_of_url
-from mainstay.config.urls import check_http_url, is_loopback, name_from, problem
+from mainstay.config.transports import check_transport, is_local_server, name_of_local
+from mainstay.config.urls import as_name, check_http_url, is_loopback, name_from, problem
 from mainstay.errors import ConfigError
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 ReplayPolicy = Literal["safe", "never", "always"]
 Texts = Annotated[Mapping[str, str], AfterValidator(lambda given: FrozenDict(given))]
+Arguments = Annotated[tuple[str, ...], Field()]
 Policies = Annotated[Mapping[str, ReplayPolicy], AfterValidator(lambda given: FrozenDict(given))]
+
+
+def _settled(server: Any) -> Any:
+    return tuple(cast("list[Any]", server)) if isinstance(server, list) else server
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KEY = re.compile(r"[\x21-\x7e]+")  # visible ASCII: RFC 6750 allows less, servers take more
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    def __init__(self, **given: Any) -> None:
-        try:
-            super().__init__(**given)
-        except ValidationError as error:
-            raise _plain_error(type(self), error, given) from None
-
-
-class Timeouts(_Frozen):
+class Timeouts(Frozen):
     """How long things may take, in seconds."""
 
     connect: Seconds = 10.0
@@ -63,14 +58,17 @@ class Timeouts(_Frozen):
     silence: Seconds | None = None
     """Longest time without a byte while an answer is awaited. None: the deadline alone counts."""
     close: Seconds = 5.0
-    """To end a session and its sockets."""
+    """To end a session and its sockets, or a process and its children."""
+    input: Seconds = 600.0
+    """For an answer to what the server asks in the middle of a call. The call's own time stands
+    still meanwhile."""
     extend_on_progress: bool = False
     """Whether each progress report gives the call its full time again …"""
     longest_call: Seconds = 3600.0
     """… up to this."""
 
 
-class TLS(_Frozen):
+class TLS(Frozen):
     """Trust and client certificates. By default the system's store, or what SSL_CERT_FILE,
     SSL_CERT_DIR or REQUESTS_CA_BUNDLE name."""
 
@@ -84,11 +82,24 @@ class TLS(_Frozen):
         return hash(tuple(getattr(self, name) for name in type(self).model_fields))
 
 
-class ServerSpec(_Frozen):
+class ServerSpec(Frozen):
     """One server, as configured."""
 
     name: str
-    url: str = Field(repr=False)
+    url: str = Field(default="", repr=False)
+    """Where the server is, over HTTP."""
+    command: str = ""
+    """The program to start, for a server that speaks over its standard streams."""
+    args: Arguments = Field(default=(), repr=False)
+    env: Texts = Field(default=FrozenDict(), repr=False)
+    """Set for the program, beside the few variables that every program needs (PATH, HOME, …).
+    Nothing else of this process's environment reaches it. Values are treated as secrets."""
+    cwd: str | None = None
+    server: Annotated[Any, AfterValidator(_settled)] = Field(default=None, repr=False, exclude=True)
+    """A server in this process: the SDK's `MCPServer` or `Server`, a function, or several."""
+    transport: Literal["http", "sse", "stdio", "local"] | None = None
+    """None: `stdio` for a command, `local` for a server in this process, and `http` for a URL,
+    with `sse` (HTTP+SSE of 2024-11-05) where the server turns out to know nothing newer."""
     headers: Texts = Field(default=FrozenDict(), repr=False)
     """Sent with every request. Values are treated as secrets."""
     neutral_headers: frozenset[str] = frozenset()
@@ -125,18 +136,19 @@ class ServerSpec(_Frozen):
     strip_none: bool = False
     """Drop None-valued optional arguments before sending."""
     listen: bool = False
-    """Keep a legacy GET stream open even when nobody observes."""
+    """Hear what the server says outside of calls even when nobody observes."""
 
     @classmethod
     def parse(
         cls,
-        value: str | Mapping[str, Any] | ServerSpec,
+        value: object,
         *,
         name: str | None = None,
         env: Mapping[str, str] | None = None,
         file: str | None = None,
     ) -> ServerSpec:
-        """A spec from a URL, a mapping or another spec; anything wrong is a `ConfigError`."""
+        """A spec from a URL, a mapping, another spec, or a server in this process (an `MCPServer`,
+        a function, several); anything wrong is a `ConfigError`."""
         if isinstance(value, ServerSpec):
             return value
         try:
@@ -144,7 +156,7 @@ class ServerSpec(_Frozen):
             own = given.get("name")
             name = own if isinstance(own, str) else name
             given = expand(given, os.environ if env is None else env)
-            given.setdefault("name", name or name_from(given.get("url")))
+            given.setdefault("name", name or _name_for(given))
             return cls(**given)
         except ConfigError as error:
             raise ConfigError(
@@ -173,8 +185,16 @@ class ServerSpec(_Frozen):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        check_http_url(url)
+        if url:
+            check_http_url(url)
         return url
+
+    @field_validator("command", "cwd")
+    @classmethod
+    def _check_command(cls, text: str | None) -> str | None:
+        if text is not None and "\0" in text:
+            raise problem("it holds a NUL character", "Correct it")
+        return text
 
     @field_validator("proxy")
     @classmethod
@@ -197,9 +217,14 @@ class ServerSpec(_Frozen):
     def _show_url(self, url: str | None) -> str | None:
         return redact_url(url) if url else url
 
-    @field_serializer("headers", when_used="json")
-    def _show_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        return dict.fromkeys(headers, HIDDEN)
+    @field_serializer("headers", "env", when_used="json")
+    def _show_values(self, values: Mapping[str, str]) -> dict[str, str]:
+        return dict.fromkeys(values, HIDDEN)
+
+    @model_validator(mode="after")
+    def _check_transport(self) -> Self:
+        check_transport(self)
+        return self
 
     @model_validator(mode="after")
     def _warn(self) -> Self:
@@ -232,8 +257,10 @@ def _is_ours(module: str) -> bool:
 def _as_mapping(value: object) -> dict[str, Any]:
     if isinstance(value, str):
         return {"url": value}
+    if is_local_server(value):
+        return {"server": value}
     if not isinstance(value, Mapping):
-        remedy = 'Write it as {"url": "http://…"}'
+        remedy = 'Write it as {"url": "http://…"} or {"command": "…", "args": […]}'
         raise ConfigError(f"a server is a URL or a mapping, not {_kind(value)}", remedy=remedy)
     found = cast("Mapping[Any, Any]", value)
     for key in found:
@@ -242,28 +269,15 @@ def _as_mapping(value: object) -> dict[str, Any]:
     return dict(found)
 
 
+def _name_for(given: Mapping[str, Any]) -> str:
+    """A name for a server that was given none."""
+    if given.get("server") is not None:
+        return name_of_local(given["server"])
+    command = given.get("command")
+    if isinstance(command, str) and command:
+        return as_name(re.split(r"[\\/]", command)[-1])
+    return name_from(given.get("url"))
+
+
 def _kind(value: object) -> str:
     return type(value).__name__
-
-
-def _plain_error(
-    model: type[BaseModel], error: ValidationError, given: Mapping[str, Any]
-) -> ConfigError:
-    """The first thing that pydantic found, said in one line, without the value."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    key, context = ".".join(str(part) for part in first["loc"]), first.get("ctx", {})
-    name = given.get("name")
-    server = name if isinstance(name, str) else None
-    inner = context.get("error")
-    match first["type"]:
-        case "extra_forbidden":
-            problem, remedy = "unknown key", f"Known keys: {', '.join(sorted(model.model_fields))}"
-        case "missing":
-            problem, remedy = "missing", f"Add {key!r}"
-        case "mainstay":
-            problem, remedy = str(context["problem"]), str(context["remedy"])
-        case "value_error" if isinstance(inner, ConfigError):
-            problem, remedy, key = inner.problem, inner.remedy, f"{key}.{inner.key}"
-        case _:
-            problem, remedy = first["msg"], f"Correct {key!r}"
-    return ConfigError(problem, key=key, server=server, remedy=remedy)

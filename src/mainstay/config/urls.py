@@ -11,8 +11,10 @@ from pydantic_core import PydanticCustomError
 from mainstay.config.redact import redact_url
 
 
-def problem(what: str, remedy: str) -> PydanticCustomError:
-    return PydanticCustomError("mainstay", "{problem}", {"problem": what, "remedy": remedy})
+def problem(what: str, remedy: str, key: str = "") -> PydanticCustomError:
+    """`key`: for what is wrong with a model as a whole."""
+    said = {"problem": what, "remedy": remedy, "key": key}
+    return PydanticCustomError("mainstay", "{problem}", said)
 
 
 def check_http_url(url: str) -> None:
@@ -43,4 +45,9 @@ def name_from(url: object) -> str:
         host = urlsplit(url).hostname if isinstance(url, str) else None
     except ValueError:
         host = None
-    return re.sub(r"[^A-Za-z0-9_-]", "-", host or "").strip("-")[:64] or "server"
+    return as_name(host or "")
+
+
+def as_name(text: str) -> str:
+    """The nearest thing to `text` that is a server's name."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", text).strip("-_")[:64] or "server"

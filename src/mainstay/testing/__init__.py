@@ -20,8 +20,8 @@ from mainstay.testing.losses import (
     SessionLoss,
 )
 from mainstay.testing.proxy import FaultProxy
-from mainstay.testing.script import Behaviour, Cancelled, Recorded, Rule
-from mainstay.testing.scripted import ScriptedServer
+from mainstay.testing.script import Behaviour, Cancelled, Launch, Recorded, Rule
+from mainstay.testing.scripted import ScriptedProgram, ScriptedServer
 
 __all__ = [
     "ALL_LOSSES",
@@ -39,8 +39,10 @@ __all__ = [
     "Behaviour",
     "Cancelled",
     "FaultProxy",
+    "Launch",
     "Recorded",
     "Rule",
+    "ScriptedProgram",
     "ScriptedServer",
     "SessionLoss",
 ]

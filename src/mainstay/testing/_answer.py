@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from mainstay.testing._admission import Refusal
 from mainstay.testing._events import EventLog, encode
 from mainstay.testing._http import LAST_CHUNK, Connection, chunk, head_bytes
-from mainstay.testing.script import Behaviour
+from mainstay.testing.script import Behaviour, JsonObject
 
 _PIECE = b"x" * 65536
-_SSE = {"content-type": "text/event-stream", "cache-control": "no-cache, no-transform"}
+SSE_HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache, no-transform"}
 
 
 @dataclass(slots=True)
@@ -34,12 +34,23 @@ def from_refusal(refused: Refusal) -> Plain:
     return Plain(refused.status, refused.body, {**kind, **refused.headers})
 
 
+def override_of(how: Behaviour, message: JsonObject | None) -> bytes | None:
+    """The answer that a behaviour puts in place of the true one."""
+    about = (message or {}).get("id")
+    if how.error is not None:
+        shown = {"request": about, "null": None, "other": "some-other-id"}[how.error_id]
+        return encode({"jsonrpc": "2.0", "id": shown, "error": dict(how.error)})
+    if how.result is not None:
+        return encode({"jsonrpc": "2.0", "id": about, "result": dict(how.result)})
+    return None
+
+
 async def send_plain(connection: Connection, plain: Plain, how: Behaviour) -> bool:
     """Send a JSON or text answer, with its framing and its cuts."""
     framing = how.framing or "length"
     headers = {**plain.headers, **_framed(framing, len(plain.body))}
     head = head_bytes(plain.status, headers)
-    cut = _cut(how, len(plain.body))
+    cut = cut_at(how, len(plain.body))
     if cut is not None:
         part = plain.body[:cut]
         await connection.send(head + (chunk(part) if framing == "chunked" and part else part))
@@ -58,23 +69,20 @@ def _framed(framing: str, length: int) -> Mapping[str, str]:
     return {"transfer-encoding": "chunked"} if framing == "chunked" else {"connection": "close"}
 
 
-def _cut(how: Behaviour, length: int) -> int | None:
+def cut_at(how: Behaviour, length: int) -> int | None:
     return length // 2 if how.drop == "mid_answer" else how.cut_after
 
 
 async def send_large(connection: Connection, request_id: object, how: Behaviour) -> bool:
     """A text result of `body_bytes`, written piece by piece as the client takes it."""
-    start = b'{"jsonrpc":"2.0","id":%b,"result":{"resultType":"complete",' % encode(request_id)
-    start += b'"content":[{"type":"text","text":"'
-    end = b'"}],"isError":false}}'
-    filling = max(0, (how.body_bytes or 0) - len(start) - len(end))
-    length = len(start) + filling + len(end)
+    parts = large_parts(request_id, how.body_bytes or 0)
+    length = sum(map(len, parts))
     headers = {"content-type": "application/json", **(how.headers or {})}
     await connection.send(
         head_bytes(how.status or 200, {**headers, **_framed(how.framing or "length", length)})
     )
-    left = length if (cut := _cut(how, length)) is None else min(cut, length)
-    for part in (start, *_filled(filling), end):
+    left = length if (cut := cut_at(how, length)) is None else min(cut, length)
+    for part in parts:
         piece = part[:left]
         left -= len(piece)
         if piece:
@@ -87,9 +95,13 @@ async def send_large(connection: Connection, request_id: object, how: Behaviour)
     return how.framing != "close"
 
 
-def _filled(amount: int) -> list[bytes]:
-    whole, rest = divmod(amount, len(_PIECE))
-    return [_PIECE] * whole + [_PIECE[:rest]]
+def large_parts(request_id: object, size: int) -> list[bytes]:
+    """A text result of about that size, in pieces that share their memory."""
+    start = b'{"jsonrpc":"2.0","id":%b,"result":{"resultType":"complete",' % encode(request_id)
+    start += b'"content":[{"type":"text","text":"'
+    end = b'"}],"isError":false}}'
+    whole, rest = divmod(max(0, size - len(start) - len(end)), len(_PIECE))
+    return [start, *[_PIECE] * whole, _PIECE[:rest], end]
 
 
 class EventStream:
@@ -108,7 +120,7 @@ class EventStream:
         about).
         """
         connection, log, how = self._connection, self._log, self._how
-        extra = {**_SSE, **headers, **(how.headers or {}), "transfer-encoding": "chunked"}
+        extra = {**SSE_HEADERS, **headers, **(how.headers or {}), "transfer-encoding": "chunked"}
         pending = head_bytes(how.status or 200, extra)
         if how.prime and position == 0:
             pending += chunk(self._event(-1, b""))
@@ -122,7 +134,7 @@ class EventStream:
             final = last and log.done and position == len(log.events) - 1
             pending += self._framed(position, final=final)
             position, sent = position + 1, sent + 1
-            if final and _cut(how, 0) is not None:
+            if final and cut_at(how, 0) is not None:
                 return await self._break(pending)
             if len(pending) > 65536:
                 await connection.send(pending)
@@ -133,7 +145,7 @@ class EventStream:
         data = self._event(position, self._log.events[position])
         if final:
             data = (self._how.sse_prefix or "").encode() + data
-            cut = _cut(self._how, len(data))
+            cut = cut_at(self._how, len(data))
             data = data if cut is None else data[:cut]
         return chunk(data) if data else b""
 
@@ -167,7 +179,7 @@ class EventStream:
 async def send_endless(connection: Connection, how: Behaviour, headers: Mapping[str, str]) -> bool:
     """Comments and log notifications until the client leaves."""
     await connection.send(
-        head_bytes(how.status or 200, {**_SSE, **headers, "transfer-encoding": "chunked"})
+        head_bytes(how.status or 200, {**SSE_HEADERS, **headers, "transfer-encoding": "chunked"})
     )
     params = {"level": "debug", "data": "still here"}
     note = encode({"jsonrpc": "2.0", "method": "notifications/message", "params": params})

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from mainstay.testing._events import EventLog, encode
-from mainstay.testing._methods import RpcFault, dress
+from mainstay.testing._methods import NO_CACHE, RpcFault, dress
 from mainstay.testing.script import JsonObject, params_of
 
 # What mcp 2.3.0's server answers to a request that was cancelled (server/streamable_http.py).
@@ -23,6 +23,7 @@ class Call:
 
     __slots__ = (
         "answer",
+        "hints",
         "log",
         "method",
         "modern",
@@ -45,13 +46,14 @@ class Call:
         self.log = EventLog(name)
         self.answer: bytes = b""
         self.status = 200
+        self.hints = NO_CACHE
         self.task: asyncio.Task[None] | None = None
 
     def emit(self, method: str, params: JsonObject) -> None:
         self.log.append(encode({"jsonrpc": "2.0", "method": method, "params": params}))
 
     def succeed(self, result: JsonObject) -> None:
-        dressed = dress(result, self.method) if self.modern else result
+        dressed = dress(result, self.method, self.hints) if self.modern else result
         self._end({"jsonrpc": "2.0", "id": self.request_id, "result": dressed})
 
     def fail(self, fault: RpcFault) -> None:

@@ -14,33 +14,22 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mainstay.testing import _methods, _tools
 from mainstay.testing._calls import REQUEST_CANCELLED, Call
-from mainstay.testing._events import EventLog, encode
-from mainstay.testing._http import MAX_HEAD, Connection, Head, WatchedReader
-from mainstay.testing._listening import tagged, wanted
+from mainstay.testing._events import EventLog
+from mainstay.testing._http import MAX_HEAD, Connection, WatchedReader
+from mainstay.testing._listening import Audience
 from mainstay.testing._options import Settings
-from mainstay.testing.script import Behaviour, Cancelled, JsonObject, Recorded, Rule
+from mainstay.testing._rounds import Desk
+from mainstay.testing._rulebook import Rulebook
+from mainstay.testing.script import Cancelled, JsonObject, Recorded
+
+if TYPE_CHECKING:
+    from mainstay.testing._duplex import Channel
 
 Serve = Callable[["Engine", Connection], Awaitable[None]]
-
-
-class ActiveRule:
-    __slots__ = ("rule", "seen", "used")
-
-    def __init__(self, rule: Rule) -> None:
-        self.rule, self.seen, self.used = rule, 0, 0
-
-    def take(self) -> bool:
-        if self.rule.times is not None and self.used >= self.rule.times:
-            return False
-        self.seen += 1
-        if self.seen <= self.rule.skip:
-            return False
-        self.used += 1
-        return True
 
 
 class Engine:
@@ -49,13 +38,17 @@ class Engine:
     def __init__(self, settings: Settings, serve: Serve) -> None:
         self.settings, self._serve = settings, serve
         self.port = settings.port
-        self.rules: list[ActiveRule] = []
+        self.rules = Rulebook()
         self.records: list[Recorded] = []
         self.ledger: Counter[str] = Counter()
         self.cancelled: list[Cancelled] = []
         self.sessions: set[str] = set()
+        self.channels: dict[str, Channel] = {}
         self.logs: dict[str, EventLog] = {}
-        self.listeners: dict[EventLog, JsonObject | None] = {}
+        self.audience = Audience()
+        self.desk = Desk(self._count)
+        self.texts: dict[str, str] = {}
+        self.hints = _methods.NO_CACHE
         self.calls: set[Call] = set()
         self.accepted = self.sequence = self._streams = 0
         self._open: dict[Connection, asyncio.Task[None]] = {}
@@ -122,6 +115,7 @@ class Engine:
     def forget(self) -> None:
         self.sessions.clear()
         self.logs.clear()
+        self.audience.forget()
 
     def new_session(self) -> str:
         session = uuid.uuid4().hex
@@ -132,41 +126,17 @@ class Engine:
         self._streams += 1
         return f"s{self._streams}"
 
-    def record(
-        self, head: Head, connection: Connection, body: Any, method: str | None, tool: str | None
-    ) -> None:
+    def record(self, entry: Callable[[int, float], Recorded]) -> None:
         self.sequence += 1
         if self.settings.record:
-            session = head.headers.get("mcp-session-id")
-            self.records.append(
-                Recorded(
-                    *(self.sequence, head.method, method, tool, head.headers, body),
-                    *(connection.number, session, time.monotonic()),
-                )
-            )
+            self.records.append(entry(self.sequence, time.monotonic()))
 
-    def pick(
-        self,
-        http: str,
-        method: str | None,
-        tool: str | None,
-        *,
-        refused: bool,
-        passed: tuple[str | None, str | None],
-    ) -> Behaviour | None:
-        """The first rule for this request; `passed` is what was known before its body was read."""
-        for active in self.rules:
-            rule = active.rule
-            if refused and rule.do.runs:
-                continue
-            if rule.do.drop == "before_body" and rule.matches(http, *passed):
-                continue
-            if rule.matches(http, method, tool) and active.take():
-                return rule.do
-        return None
+    def _count(self, key: str) -> None:
+        self.ledger[key] += 1
 
     def run(self, call: Call, params: JsonObject, headers: dict[str, str]) -> None:
         """Start a call. When this returns, a quick one is answered and a slow one has its task."""
+        call.hints = self.hints
         try:
             outcome = self._outcome(call, params, headers)
         except _methods.RpcFault as fault:
@@ -199,7 +169,25 @@ class Engine:
             return _methods.page(self.tools, params, self.page_size)
         if call.method == "initialize" and not call.modern:
             return _methods.initialize(self.settings)
+        if call.method.startswith("resources/"):
+            return self._resource(call, params)
         return _methods.call(call.method, params, modern=call.modern)
+
+    def _resource(self, call: Call, params: JsonObject) -> JsonObject:
+        uri = str(params.get("uri"))
+        match call.method.removeprefix("resources/"), call.modern:
+            case "list", _:
+                return _methods.listing(self.texts)
+            case "read", _ if uri in self.texts:
+                return _methods.contents(uri, self.texts[uri])
+            case "subscribe", False:
+                self.audience.subscribe(call.session, uri)
+                return {}
+            case "unsubscribe", False:
+                self.audience.unsubscribe(call.session, uri)
+                return {}
+            case _:
+                return _methods.call(call.method, params, modern=call.modern)
 
     def _tool(
         self, call: Call, params: JsonObject, headers: dict[str, str]
@@ -207,6 +195,8 @@ class Engine:
         name = params.get("name")
         if name not in self.tool_names:
             raise _methods.RpcFault(-32602, f"Unknown tool: {name}")
+        if name == "ask":
+            return self.desk.leg(params) if call.modern else self.desk.converse(call.log, params)
         arguments: JsonObject = params.get("arguments") or {}
         self.ledger[str(arguments.get("key") or name)] += 1
         meta: JsonObject = params.get("_meta") or {}
@@ -228,14 +218,6 @@ class Engine:
                 tool = call.tool
                 call.task.cancel()
         self.cancelled.append(Cancelled(request_id, tool, "notification"))
-
-    def notify(self, method: str, params: JsonObject) -> int:
-        """Send on every listening stream that wants it; returns how many."""
-        reached = [log for log, asked in self.listeners.items() if wanted(method, params, asked)]
-        for log in reached:
-            message = tagged(params, self.listeners[log])
-            log.append(encode({"jsonrpc": "2.0", "method": method, "params": message}))
-        return len(reached)
 
     def arrived(self, method: str | None, tool: str | None) -> int:
         return sum(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
-from mainstay.testing import _admission, _answer
+from mainstay.testing import _admission, _answer, _sse
 from mainstay.testing._engine import Engine
 from mainstay.testing._http import Connection, Head
 from mainstay.testing._replies import PLAIN, VERBS, Exchange, scripted
-from mainstay.testing.script import Behaviour, JsonObject, params_of
+from mainstay.testing.script import JsonObject, Recorded, params_of
 
 
 async def converse(engine: Engine, connection: Connection) -> None:
@@ -27,50 +27,58 @@ async def converse(engine: Engine, connection: Connection) -> None:
 
 
 async def _one(engine: Engine, connection: Connection, head: Head) -> bool:
-    early = _early(engine, head)
+    early = engine.rules.early(head.method, _announced(head))
     if early is not None:
-        engine.record(head, connection, None, *_announced(head))
+        _record(engine, connection, head, None, *_announced(head))
         await connection.hang_up(reset=early.reset)
         return False
     body = await connection.read_body(head.headers)
-    message, broken = _decode(body)
-    method, tool = _named(message)
+    message, broken = decoded(body)
+    method, tool = named(message)
     modern = _admission.is_modern(engine.settings, head.headers)
-    denied = _elsewhere(head) or _admission.unauthorized(engine.settings, head.headers)
+    denied = _elsewhere(engine, head) or _admission.unauthorized(engine.settings, head.headers)
     refused = denied or broken or _refused(engine, head, message, modern)
     how = None
     if denied is None:
         passed = _announced(head)
-        how = engine.pick(head.method, method, tool, refused=refused is not None, passed=passed)
+        how = engine.rules.pick(
+            head.method, method, tool, refused=refused is not None, passed=passed
+        )
     dropped = how is not None and how.drop == "before_body"
-    engine.record(head, connection, None if dropped else message, method, tool)
+    _record(engine, connection, head, None if dropped else message, method, tool)
     exchange = Exchange(engine, connection, head, message, modern, how or PLAIN)
-    if how is not None and not how.runs:
+    if how is not None and not how.runs and not (_is_sse(engine) and _sse.speaks(exchange)):
         return await scripted(exchange)
     if refused is not None:
         return await _answer.send_plain(connection, _answer.from_refusal(refused), PLAIN)
-    return await VERBS[head.method](exchange)
+    return await (_sse.VERBS if _is_sse(engine) else VERBS)[head.method](exchange)
 
 
-def _early(engine: Engine, head: Head) -> Behaviour | None:
-    """A drop that can be decided before the body is read."""
-    method, tool = _announced(head)
-    for active in engine.rules:
-        rule = active.rule
-        if (
-            rule.do.drop == "before_body"
-            and rule.matches(head.method, method, tool)
-            and active.take()
-        ):
-            return rule.do
-    return None
+def _is_sse(engine: Engine) -> bool:
+    return engine.settings.transport == "sse"
+
+
+def _record(
+    engine: Engine,
+    connection: Connection,
+    head: Head,
+    body: JsonObject | None,
+    method: str | None,
+    tool: str | None,
+) -> None:
+    engine.record(
+        lambda number, at: Recorded(
+            *(number, head.method, method, tool, head.headers, body),
+            *(connection.number, head.session, at),
+        )
+    )
 
 
 def _announced(head: Head) -> tuple[str | None, str | None]:
     return head.headers.get("mcp-method"), head.headers.get("mcp-name")
 
 
-def _decode(body: bytes) -> tuple[JsonObject | None, _admission.Refusal | None]:
+def decoded(body: bytes) -> tuple[JsonObject | None, _admission.Refusal | None]:
     if not body:
         return None, None
     try:
@@ -82,16 +90,16 @@ def _decode(body: bytes) -> tuple[JsonObject | None, _admission.Refusal | None]:
     return cast(JsonObject, message), None
 
 
-def _named(message: JsonObject | None) -> tuple[str | None, str | None]:
+def named(message: JsonObject | None) -> tuple[str | None, str | None]:
     if message is None:
         return None, None
     method = message.get("method")
     return method, params_of(message).get("name") if method == "tools/call" else None
 
 
-def _elsewhere(head: Head) -> _admission.Refusal | None:
+def _elsewhere(engine: Engine, head: Head) -> _admission.Refusal | None:
     """Clients look around for metadata; what they find must not depend on their credentials."""
-    if head.target.partition("?")[0] == "/mcp":
+    if head.path in (_sse.PATHS if _is_sse(engine) else ("/mcp",)):
         return None
     return _admission.Refusal(404, b"Not Found", "text/plain")
 
@@ -99,6 +107,8 @@ def _elsewhere(head: Head) -> _admission.Refusal | None:
 def _refused(
     engine: Engine, head: Head, message: JsonObject | None, modern: bool
 ) -> _admission.Refusal | None:
+    if _is_sse(engine):
+        return _sse.refused(engine.sessions, head, message)
     if head.method not in VERBS or (modern and head.method != "POST"):
         return _admission.Refusal(405, b"", headers={"allow": "POST"})
     if head.method == "GET" and not engine.settings.get_stream:

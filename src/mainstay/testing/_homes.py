@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from mainstay.testing._engine import ActiveRule, Engine
+from mainstay.testing._engine import Engine
 from mainstay.testing._exchange import converse
 from mainstay.testing._options import Settings
-from mainstay.testing.script import JsonObject, Rule
+from mainstay.testing._telling import LASTING, tell
+from mainstay.testing.script import JsonObject
 
 PATIENCE = 15.0
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -29,38 +30,6 @@ class Home(Protocol):
     async def ask(self, question: str, **details: Any) -> Any: ...
     async def restart(self) -> None: ...
     async def close(self) -> None: ...
-
-
-def tell(engine: Engine, question: str, details: JsonObject) -> Any:
-    """Answer a test's question, whichever process it came from."""
-    match question:
-        case "script":
-            engine.rules += [ActiveRule(Rule.from_json(raw)) for raw in details["rules"]]
-        case "forget_sessions":
-            engine.forget()
-        case "set_tools":
-            size = details.get("page_size", engine.page_size)
-            engine.use_tools(details["tools"], built_in=details["built_in"], page_size=size)
-        case "notify":
-            return engine.notify(details["method"], details["params"])
-        case "clear":
-            engine.rules.clear()
-            engine.records.clear()
-        case "snapshot":
-            return engine.snapshot()
-        case "ledger":
-            return dict(engine.ledger)
-        case "arrived":
-            return engine.arrived(details["method"], details["tool"])
-        case "gave_up":
-            return len(engine.cancelled)
-        case "listeners":
-            return len(engine.listeners)
-        case "sizes":
-            return engine.accepted, engine.open_connections
-        case _:
-            raise ValueError(f"unknown question: {question}")
-    return None
 
 
 @dataclass(slots=True)
@@ -104,7 +73,7 @@ class SpawnedHome:
         self._turn = asyncio.Lock()
         self.port = settings.port
         self._asked = 0
-        self._tools: JsonObject | None = None
+        self._kept: dict[tuple[str, str], JsonObject] = {}
         self._past = Past()
 
     async def open(self) -> None:
@@ -120,13 +89,14 @@ class SpawnedHome:
         past = self._past
         first = {"sequence": past.sequence, "accepted": past.accepted}
         settings = {**self._settings.to_json(), "port": self.port}
-        start = {"settings": settings, "first": first, "tools": self._tools}
+        kept = [(question, details) for (question, _), details in self._kept.items()]
+        start = {"settings": settings, "first": first, "kept": kept}
         self.port = await self._exchange(start)
 
     async def ask(self, question: str, **details: Any) -> Any:
         answer = await self._exchange({"question": question, "details": details})
-        if question == "set_tools":
-            self._tools = details
+        if question in LASTING:
+            self._kept[question, details.get("uri", "")] = details
         return self._merged(question, details, answer)
 
     async def _exchange(self, line: JsonObject) -> Any:

@@ -13,6 +13,7 @@ import struct
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from urllib.parse import parse_qs
 
 MAX_HEAD = 1 << 20
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -24,6 +25,16 @@ class Head:
     method: str
     target: str
     headers: dict[str, str]
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+    @property
+    def session(self) -> str | None:
+        """From the header of streamable HTTP, or the address of HTTP+SSE."""
+        query = parse_qs(self.target.partition("?")[2])
+        return self.headers.get("mcp-session-id") or query.get("sessionId", [None])[0]
 
 
 class WatchedReader(asyncio.StreamReader):
@@ -102,6 +113,13 @@ class Connection:
         self.writer.close()
         with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
+
+    def break_off(self, reset: bool) -> None:
+        """Close in the middle of an answer. What was written before goes out, unless reset."""
+        if reset:
+            self.reset()
+        else:
+            self.writer.close()
 
     def reset(self) -> None:
         reset_transport(self.writer.transport)

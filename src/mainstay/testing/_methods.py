@@ -6,7 +6,7 @@ Legacy and modern results are the same here; what the modern era adds is added i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mainstay.testing._options import MODERN, Settings
@@ -21,6 +21,7 @@ _CACHED = {
     "resources/templates/list",
     "resources/read",
 }
+NO_CACHE: JsonObject = {"ttlMs": 0, "cacheScope": "public"}
 _NOTES = {"uri": "kit://notes", "name": "notes", "mimeType": "text/plain"}
 _TEMPLATE = {"uriTemplate": "kit://notes/{day}", "name": "notes of a day"}
 _PROMPT = {
@@ -42,14 +43,14 @@ class RpcFault(Exception):
         return error if self.data is None else {**error, "data": self.data}
 
 
-def dress(result: JsonObject, method: str) -> JsonObject:
+def dress(result: JsonObject, method: str, hints: JsonObject) -> JsonObject:
     """A modern result: complete, signed by the server, and cacheable where the specification says
     so.
     """
     dressed = {"resultType": "complete", **result}
     meta = {"io.modelcontextprotocol/serverInfo": SERVER_INFO, **result.get("_meta", {})}
     if method in _CACHED:
-        dressed = {"ttlMs": 0, "cacheScope": "public", **dressed}
+        dressed = {**hints, **dressed}
     return {**dressed, "_meta": meta}
 
 
@@ -99,7 +100,16 @@ def _read(params: JsonObject) -> JsonObject:
     uri = str(params.get("uri"))
     if not uri.startswith("kit://notes"):
         raise RpcFault(-32602, "Resource not found", data={"uri": uri})
-    return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": "a note"}]}
+    return contents(uri, "a note")
+
+
+def contents(uri: str, text: str) -> JsonObject:
+    return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}]}
+
+
+def listing(more: Iterable[str]) -> JsonObject:
+    own = [{"uri": uri, "name": uri, "mimeType": "text/plain"} for uri in more]
+    return {"resources": [_NOTES, *(item for item in own if item["uri"] != _NOTES["uri"])]}
 
 
 def _complete(params: JsonObject) -> JsonObject:
@@ -116,7 +126,6 @@ Method = Callable[[JsonObject], JsonObject]
 _SHARED: dict[str, Method] = {
     "prompts/list": lambda params: {"prompts": [_PROMPT]},
     "prompts/get": _get_prompt,
-    "resources/list": lambda params: {"resources": [_NOTES]},
     "resources/templates/list": lambda params: {"resourceTemplates": [_TEMPLATE]},
     "resources/read": _read,
     "completion/complete": _complete,
@@ -124,8 +133,6 @@ _SHARED: dict[str, Method] = {
 _LEGACY_ONLY: dict[str, Method] = {
     "ping": _nothing,
     "logging/setLevel": _nothing,
-    "resources/subscribe": _nothing,
-    "resources/unsubscribe": _nothing,
 }
 _MODERN_ONLY: dict[str, Method] = {"server/discover": _discover}
 

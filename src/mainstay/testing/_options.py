@@ -1,4 +1,4 @@
-"""How a scripted server is built: one frozen record that crosses the process border as JSON."""
+"""How a scripted server is built: frozen records that cross the process border as JSON."""
 
 from __future__ import annotations
 
@@ -12,31 +12,60 @@ from mainstay.testing.script import Encoding, JsonObject
 MODERN = "2026-07-28"
 LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 Era = Literal["legacy", "modern", "both"]
+Transport = Literal["streamable", "sse"]
 
 
-class ServerOptions(TypedDict, total=False):
-    """The keyword arguments of `ScriptedServer.spawn` and `ScriptedServer.local`."""
+class SharedOptions(TypedDict, total=False):
+    """What a server may be told on every transport."""
 
     era: Era
-    encoding: Encoding
-    sessions: bool
-    session_loss: SessionLoss
     tools: Sequence[JsonObject]
     page_size: int | None
     protocol_version: str
+    initialize_delay: float
+    strict: bool
+    record: bool
+
+
+class ServerOptions(SharedOptions, total=False):
+    """The keyword arguments of `ScriptedServer.spawn` and `ScriptedServer.local`."""
+
+    transport: Transport
+    endpoint: str | None
+    encoding: Encoding
+    sessions: bool
+    session_loss: SessionLoss
     get_stream: bool
     api_key: str | None
     port: int
     tls: tuple[str, str] | None
-    initialize_delay: float
     keep_alive: float | None
-    strict: bool
-    record: bool
+
+
+class ProcessOptions(TypedDict, total=False):
+    """What the processes of a stdio server do by themselves."""
+
+    stdout_noise: str | None
+    stderr: str | None
+    exit_at_start: int | None
+    ignore: Sequence[str]
+    exit_on: Sequence[str]
+    deaf: bool
+    children: int
+    stubborn: bool
+    ignore_stdin_end: bool
+    ignore_sigterm: bool
+
+
+class StdioOptions(SharedOptions, ProcessOptions, total=False):
+    """The keyword arguments of `ScriptedServer.stdio`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     era: Era = "both"
+    transport: Transport = "streamable"
+    endpoint: str | None = None
     encoding: Encoding = "json"
     sessions: bool = True
     session_loss: SessionLoss = PYTHON_SDK
@@ -63,3 +92,31 @@ class Settings:
     def from_json(cls, raw: JsonObject) -> Settings:
         known: dict[str, Any] = {**raw, "session_loss": SessionLoss(**raw["session_loss"])}
         return cls(**known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    stdout_noise: str | None = None
+    """Printed first of all."""
+    stderr: str | None = None
+    exit_at_start: int | None = None
+    """Exit with this code before anything is read."""
+    ignore: Sequence[str] = ()
+    """Methods that are recorded and never answered."""
+    exit_on: Sequence[str] = ()
+    """Methods on which the process exits with code 1, as rmcp's do when the first message is not
+    `initialize`.
+    """
+    deaf: bool = False
+    """Never reads stdin, and so does not see its end either."""
+    children: int = 0
+    """Child processes that live until they are killed or the test's block ends. They inherit the
+    pipes. In turns: a plain one, one in a session of its own, one that is an orphan as well.
+    """
+    stubborn: bool = False
+    """The children ignore SIGTERM and SIGHUP."""
+    ignore_stdin_end: bool = False
+    ignore_sigterm: bool = False
+
+    def to_json(self) -> JsonObject:
+        return asdict(self)

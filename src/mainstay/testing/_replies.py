@@ -11,12 +11,12 @@ import contextlib
 from dataclasses import dataclass
 
 from mainstay.testing import _answer
-from mainstay.testing._answer import EventStream, Plain
+from mainstay.testing._answer import EventStream, Plain, override_of
 from mainstay.testing._calls import Call
 from mainstay.testing._engine import Engine
-from mainstay.testing._events import EventLog, encode, parse_event_id
+from mainstay.testing._events import EventLog, parse_event_id
 from mainstay.testing._http import Connection, Head
-from mainstay.testing._listening import SUBSCRIPTION
+from mainstay.testing._listening import SUBSCRIPTION, Listener
 from mainstay.testing.script import Behaviour, JsonObject, params_of
 
 PLAIN = Behaviour()
@@ -42,6 +42,11 @@ class Exchange:
     def session(self) -> str | None:
         return None if self.modern else self.headers.get("mcp-session-id")
 
+    @property
+    def asks(self) -> bool:
+        """Whether the answer must be a stream, because the client is asked something on it."""
+        return not self.modern and params_of(self.message).get("name") == "ask"
+
 
 async def scripted(exchange: Exchange) -> bool:
     """A behaviour that answers by itself: nothing runs."""
@@ -60,14 +65,14 @@ async def scripted(exchange: Exchange) -> bool:
         call = Call(message, modern=exchange.modern, session=exchange.session, name="")
         call.succeed({})
         return await _stream(exchange, call, {})
-    return await _answer.send_plain(connection, _plain(exchange, b"", 200, {}), how)
+    return await _answer.send_plain(connection, plain_of(exchange, b"", 200, {}), how)
 
 
 def _is_stream(exchange: Exchange) -> bool:
     how = exchange.how
     if how.body is not None or how.body_bytes or (how.status or 200) >= 300:
         return False
-    return (how.encoding or exchange.engine.settings.encoding) == "sse"
+    return exchange.asks or (how.encoding or exchange.engine.settings.encoding) == "sse"
 
 
 def _left(exchange: Exchange, call: Call | None = None) -> bool:
@@ -88,7 +93,7 @@ async def _withheld(exchange: Exchange, headers: dict[str, str], call: Call | No
     return _left(exchange, call)
 
 
-def _plain(exchange: Exchange, body: bytes, status: int, headers: dict[str, str]) -> Plain:
+def plain_of(exchange: Exchange, body: bytes, status: int, headers: dict[str, str]) -> Plain:
     """The answer with everything the behaviour overrides."""
     how = exchange.how
     merged = {**_JSON, **headers}
@@ -100,23 +105,13 @@ def _plain(exchange: Exchange, body: bytes, status: int, headers: dict[str, str]
         merged["location"], status = how.redirect, 307
     if how.body is not None:
         body = how.body.encode()
-    elif override := _override(exchange):
+    elif override := override_of(how, exchange.message):
         body = override
     elif (how.status or 200) >= 300:
         body = b""
     if not body and how.content_type is None:
         del merged["content-type"]
     return Plain(how.status or status, body, {**merged, **(how.headers or {})})
-
-
-def _override(exchange: Exchange) -> bytes | None:
-    how, about = exchange.how, (exchange.message or {}).get("id")
-    if how.error is not None:
-        shown = {"request": about, "null": None, "other": "some-other-id"}[how.error_id]
-        return encode({"jsonrpc": "2.0", "id": shown, "error": dict(how.error)})
-    if how.result is not None:
-        return encode({"jsonrpc": "2.0", "id": about, "result": dict(how.result)})
-    return None
 
 
 async def _get(exchange: Exchange) -> bool:
@@ -139,17 +134,18 @@ async def _get(exchange: Exchange) -> bool:
 async def _listen(
     exchange: Exchange, log: EventLog, asked: JsonObject | None, headers: dict[str, str]
 ) -> bool:
-    engine = exchange.engine
-    engine.listeners[log] = asked
+    audience, connection = exchange.engine.audience, exchange.connection
+    listener = Listener(log, exchange.session, asked, connection.break_off)
+    audience.join(listener)
     try:
-        return await EventStream(exchange.connection, log, exchange.how).open(headers, last=False)
+        return await EventStream(connection, log, exchange.how).open(headers, last=False)
     finally:
-        engine.listeners.pop(log, None)
+        audience.leave(listener)
 
 
 async def _delete(exchange: Exchange) -> bool:
     exchange.engine.sessions.discard(exchange.session or "")
-    plain = _plain(exchange, b"", 200, {})
+    plain = plain_of(exchange, b"", 200, {})
     return await _answer.send_plain(exchange.connection, plain, exchange.how)
 
 
@@ -176,6 +172,13 @@ async def _accepted(exchange: Exchange, message: JsonObject) -> bool:
     if message.get("method") == "notifications/cancelled":
         request_id = params_of(message).get("requestId")
         exchange.engine.cancel(request_id, exchange.session)
+    elif "method" not in message:
+        exchange.engine.desk.answered(message)
+    return await acknowledged(exchange)
+
+
+async def acknowledged(exchange: Exchange) -> bool:
+    """The answer to what needs none."""
     if exchange.how.delay:
         await exchange.connection.pause(exchange.how.delay)
     if exchange.how.drop is not None:
@@ -183,7 +186,7 @@ async def _accepted(exchange: Exchange, message: JsonObject) -> bool:
         return False
     if exchange.how.hang:
         return await _withheld(exchange, {})
-    plain = _plain(exchange, b"", 202, {})
+    plain = plain_of(exchange, b"", 202, {})
     return await _answer.send_plain(exchange.connection, plain, exchange.how)
 
 
@@ -214,7 +217,7 @@ async def _respond(exchange: Exchange, call: Call, headers: dict[str, str]) -> b
     if how.body_bytes:
         return await _answer.send_large(connection, call.request_id, how)
     return await _answer.send_plain(
-        connection, _plain(exchange, call.answer, call.status, headers), how
+        connection, plain_of(exchange, call.answer, call.status, headers), how
     )
 
 
@@ -232,12 +235,12 @@ async def _dropped(exchange: Exchange, call: Call) -> bool:
 
 async def _stream(exchange: Exchange, call: Call, headers: dict[str, str]) -> bool:
     log = call.log
-    if (override := _override(exchange)) is not None:
+    if (override := override_of(exchange.how, exchange.message)) is not None:
         if call.task is not None and not await _ran(call.task, exchange.connection):
             return _left(exchange, call)
         log.events[-1] = override
     elif log.done and call.status >= 400 and exchange.how.encoding is None:
-        plain = _plain(exchange, call.answer, call.status, headers)
+        plain = plain_of(exchange, call.answer, call.status, headers)
         return await _answer.send_plain(exchange.connection, plain, exchange.how)
     kept = False
     with contextlib.suppress(ConnectionError):

@@ -1,7 +1,8 @@
 """The built-in tools: what is listed, and what each body does.
 
 A body gets a `Run` and returns a result, or an awaitable of one if it takes time. Counting who ran
-how often is the engine's business, and happens before a body starts.
+how often is the engine's business, and happens before a body starts. `ask`, which talks with the
+client in between, is in `_rounds`.
 """
 
 from __future__ import annotations
@@ -159,6 +160,15 @@ _BUILT_IN: tuple[tuple[JsonObject, Body], ...] = (
         _bad_output,
     ),
     (_spec("content", "One of every kind of content."), _content),
+    (
+        _spec(
+            *("ask", "Asks the client before it answers.", "requests"),
+            requests={"type": "object"},
+            rounds=_INTEGER,
+            state_only={"type": "boolean"},
+        ),
+        _unscripted,
+    ),
 )
 SPECS: tuple[JsonObject, ...] = tuple(spec for spec, _ in _BUILT_IN)
 _BODIES: dict[str, Body] = {spec["name"]: body for spec, body in _BUILT_IN}

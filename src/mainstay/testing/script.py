@@ -27,7 +27,11 @@ class Behaviour:
     """What happens to a request that a rule matches. Every field is optional; an empty one is a
     correct answer.
 
-    The order is: run the tool (if `run`), wait `delay`, then drop, hang, or answer.
+    The order is: run the tool (if `run`), wait `delay`, then drop, hang, or answer. On a pipe
+    `delay`, `body` (a line), `result`, `error`, `error_id`, `run`, `drop`, `exit_code`,
+    `cut_after`, `body_bytes`, `hang` and `prefix_lines` have a meaning; so they have over HTTP+SSE,
+    where `status`, `redirect`, `headers` and `reset` are about the POST (a status from 300 up with
+    `run` is a POST that failed although the answer comes).
     """
 
     delay: float = 0.0
@@ -54,7 +58,14 @@ class Behaviour:
     """Where to close the socket. `before_body` with a method or tool in its rule needs the modern
     `Mcp-*` headers to be decided before the body is read; without them the body is read first, and
     recorded as None.
+
+    On a pipe the process exits with `exit_code`: on reading the request (`before_body` and
+    `after_body`, nothing ran), after the run without an answer, or after half of the answer's line.
+    Over HTTP+SSE the first three close the POST's socket, and no answer follows; `mid_answer`
+    breaks the stream in the middle of the answer's event.
     """
+    exit_code: int = 0
+    """What a process exits with that is to `drop` (stdio)."""
     reset: bool = False
     """Close with RST instead of FIN, wherever this behaviour closes."""
     cut_after: int | None = None
@@ -64,14 +75,23 @@ class Behaviour:
     redirect: str | None = None
     """A Location; with `status`, or 307."""
     hang: bool = False
-    """Never answer, keep the socket open until the client leaves."""
+    """Never answer, keep the socket open until the client leaves. Over HTTP+SSE the POST is
+    accepted, unless `run` is False: then it hangs itself. A GET that hangs never names its
+    endpoint.
+    """
     endless: bool = False
     """An SSE stream of comments and notifications that never brings the answer."""
     endless_gap: float = 0.05
     sse_prefix: str | None = None
     """Sent verbatim before the answer's event."""
+    prefix_lines: str | None = None
+    """Printed verbatim before the answer's line: noise on a pipe. A lone surrogate (U+DC80 to
+    U+DCFF) is printed as the byte it stands for.
+    """
     sse_linger: float = 0.0
-    """Seconds that an SSE stream stays open after the answer."""
+    """Seconds that an SSE stream stays open after the answer. Over HTTP+SSE: seconds until the POST
+    is accepted, which the answer on the stream does not wait for.
+    """
     crlf: bool = False
     event_ids: bool = False
     """Number the events and keep them, so that a GET with Last-Event-ID replays what follows."""
@@ -96,7 +116,8 @@ class Rule:
     """Which requests a behaviour is for. The first matching rule with uses left wins.
 
     `skip` lets that many matches pass first; `times=None` means always. A request that the protocol
-    refuses anyway (a lost session) only meets rules whose behaviour does not run the tool.
+    refuses anyway (a lost session) only meets rules whose behaviour does not run the tool. Messages
+    on a pipe count as POSTs.
     """
 
     do: Behaviour = Behaviour()
@@ -126,6 +147,9 @@ class Rule:
 class Recorded:
     """One request as the server saw it. `socket` is the same for all requests of one TCP
     connection.
+
+    A line on a pipe counts as a POST without headers; its `socket` numbers the process, and its
+    `session_id` is the process id.
     """
 
     seq: int
@@ -148,3 +172,12 @@ class Cancelled:
     request_id: str | int | None
     tool: str | None
     how: Literal["notification", "disconnect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One start of a stdio server's process, with what it found around it."""
+
+    pid: int
+    cwd: str
+    environment: dict[str, str]

@@ -4,36 +4,62 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from signal import Signals
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from mainstay.testing._homes import Home, LocalHome, SpawnedHome
-from mainstay.testing._options import ServerOptions, Settings
-from mainstay.testing.script import Cancelled, JsonObject, Recorded, Rule
+from mainstay.testing._options import (
+    ProcessOptions,
+    ProcessSettings,
+    ServerOptions,
+    Settings,
+    StdioOptions,
+)
+from mainstay.testing._stdio import KILL, StdioHome
+from mainstay.testing.script import Cancelled, JsonObject, Launch, Recorded, Rule
 
 _GLANCE = 0.005
 """Seconds between two looks at a server that has not yet seen what a test waits for."""
 
 
 class ScriptedServer:
-    """An MCP server over streamable HTTP that does what a test says.
+    """An MCP server that does what a test says.
 
-    Use `spawn` (a process of its own) or `local` (this event loop) as an async context manager; it
-    lives as long as the block. Every method waits for at most 15 seconds.
+    Use `spawn` (a process of its own), `local` (this event loop) or `stdio` (a program that clients
+    start) as an async context manager; it lives as long as the block. Every method waits for at
+    most 15 seconds.
     """
 
-    def __init__(self, home: Home, *, scheme: str) -> None:
-        self._home, self._scheme = home, scheme
+    def __init__(self, home: Home, settings: Settings) -> None:
+        self._home, self._settings = home, settings
 
     @classmethod
     def spawn(cls, **options: Unpack[ServerOptions]) -> Self:
-        """A server in a child process, which ends with the block or with this process."""
-        return cls(SpawnedHome(Settings(**options)), scheme=_scheme(options))
+        """A server in a child process, which ends with the block or with this process.
+
+        Over streamable HTTP, or with `transport="sse"` over HTTP+SSE (2024-11-05), where
+        `endpoint` replaces what the stream names as the address of messages.
+        """
+        settings = Settings(**options)
+        return cls(SpawnedHome(settings), settings)
 
     @classmethod
     def local(cls, **options: Unpack[ServerOptions]) -> Self:
-        """A server in the current event loop."""
-        return cls(LocalHome(Settings(**options)), scheme=_scheme(options))
+        """A server in the current event loop, with the options of `spawn`."""
+        settings = Settings(**options)
+        return cls(LocalHome(settings), settings)
+
+    @staticmethod
+    def stdio(**options: Unpack[StdioOptions]) -> ScriptedProgram:
+        """A server that clients start, as often as they like; see `ProcessSettings` for what its
+        processes can be told.
+        """
+        own = {name for name in options if name in ProcessOptions.__annotations__}
+        given: dict[str, Any] = {**options}
+        settings = Settings(**{name: given[name] for name in given if name not in own})
+        manners = ProcessSettings(**{name: given[name] for name in own})
+        return ScriptedProgram(StdioHome(settings, manners), settings)
 
     async def __aenter__(self) -> Self:
         try:
@@ -57,7 +83,15 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        return f"{self._scheme}://127.0.0.1:{self.port}/mcp"
+        scheme = "https" if self._settings.tls else "http"
+        path = "sse" if self._settings.transport == "sse" else "mcp"
+        return f"{scheme}://127.0.0.1:{self.port}/{path}"
+
+    @property
+    def spec(self) -> JsonObject:
+        """The server as configuration files write it."""
+        kind = {"type": "sse"} if self._settings.transport == "sse" else {}
+        return {"url": self.url, **kind}
 
     async def script(self, *rules: Rule) -> None:
         """Add rules after those already there."""
@@ -123,6 +157,47 @@ class ScriptedServer:
         await self._until(listeners, within, "listeners")
         return await self._home.ask("notify", method=method, params=params or {})
 
+    async def break_streams(self, *, reset: bool = False) -> int:
+        """Close every stream on which the server speaks unasked, in the middle or with RST: GET
+        streams, those of HTTP+SSE, modern listeners. Returns how many.
+
+        On a pipe a modern listener is ended by its result.
+        """
+        return await self._home.ask("break_streams", reset=reset)
+
+    async def ask_client(
+        self, method: str, params: JsonObject | None = None, *, within: float = 5.0
+    ) -> JsonObject:
+        """Send a request (legacy) on the stream or pipe that was opened last, and wait for its
+        result, or for `{"error": ...}`.
+        """
+        await self._until(1, within, "listeners")
+        about = await self._home.ask("push", method=method, params=params or {})
+        await self._until(1, within, "replied", about=about)
+        return await self._home.ask("pushed", about=about)
+
+    async def subscriptions(self) -> dict[str, list[str]]:
+        """The resources subscribed to, by session (on a pipe: the process id), or by the id of a
+        modern listener's request.
+        """
+        return await self._home.ask("subscriptions")
+
+    async def resource_updated(self, uri: str, *, listeners: int = 1, within: float = 5.0) -> int:
+        """Tell those who subscribed to it that a resource has changed; returns how many.
+
+        First waits until there are that many `listeners` to it.
+        """
+        await self._until(listeners, within, "concerned", uri=uri)
+        return await self._home.ask("updated", uri=uri)
+
+    async def set_resource(self, uri: str, text: str) -> None:
+        """From now on the resource is listed, and has this text. Nobody is told."""
+        await self._home.ask("set_resource", uri=uri, text=text)
+
+    async def set_cache(self, ttl_ms: int, scope: Literal["public", "private"] = "public") -> None:
+        """The hints of every cacheable modern result from now on; at first 0 and public."""
+        await self._home.ask("set_cache", ttl_ms=ttl_ms, scope=scope)
+
     async def restart(self) -> None:
         """Break every connection and start again on the same port, with no sessions and no rules.
 
@@ -153,5 +228,46 @@ class ScriptedServer:
         return await self._home.ask("sizes")
 
 
-def _scheme(options: ServerOptions) -> str:
-    return "https" if options.get("tls") else "http"
+class ScriptedProgram(ScriptedServer):
+    """A scripted server over stdio. What a test reads outlives the processes."""
+
+    _home: StdioHome
+
+    @property
+    def url(self) -> str:
+        raise TypeError("a stdio server has no URL; use its spec")
+
+    @property
+    def spec(self) -> JsonObject:
+        """Command, arguments and environment. Every start of it is a process of this server."""
+        return self._home.spec
+
+    async def script(self, *rules: Rule) -> None:
+        """Add rules after those already there, unless they are about HTTP."""
+        for rule in rules:
+            if rule.do.status or rule.do.redirect or rule.do.endless or rule.http != "POST":
+                raise ValueError(f"has no meaning on a pipe: {rule}")
+        await super().script(*rules)
+
+    async def processes(self, *, at_least: int = 0, within: float = 5.0) -> list[int]:
+        """The ids of the processes that run now."""
+        await self._until(at_least, within, "processes")
+        return self._home.living("server")
+
+    async def children(self, *, at_least: int = 0, within: float = 5.0) -> list[int]:
+        """The ids of the child processes that run now; `at_least` waits for them."""
+        await self._until(at_least, within, "children")
+        return self._home.living("child")
+
+    async def starts(self, *, at_least: int = 0, within: float = 5.0) -> int:
+        """How often it was started."""
+        await self._until(at_least, within, "starts")
+        return len(self._home.launches)
+
+    async def launches(self) -> list[Launch]:
+        """Every start, with the directory and the environment that the client gave it."""
+        return self._home.launches
+
+    def kill(self, pid: int | None = None, signal: Signals = KILL) -> None:
+        """Send a signal to one process or child, or to every process (not to its children)."""
+        self._home.kill(pid, signal)

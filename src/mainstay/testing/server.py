@@ -13,8 +13,8 @@ from typing import Any
 
 from mainstay.testing._engine import Engine
 from mainstay.testing._exchange import converse
-from mainstay.testing._homes import tell
 from mainstay.testing._options import Settings
+from mainstay.testing._telling import tell
 from mainstay.testing.script import JsonObject
 
 
@@ -44,8 +44,8 @@ async def _main() -> None:
     start = json.loads(await lines.readline())
     engine = Engine(Settings.from_json(start["settings"]), converse)
     engine.sequence, engine.accepted = start["first"]["sequence"], start["first"]["accepted"]
-    if start["tools"] is not None:
-        tell(engine, "set_tools", start["tools"])
+    for question, details in start["kept"]:
+        tell(engine, question, details)
     try:
         await engine.listen()
     except OSError as error:

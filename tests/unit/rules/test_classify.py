@@ -216,6 +216,8 @@ GENERAL = [
     (Evidence(Trouble.CONNECT, False, "refused"), FailureKind.UNREACHABLE, Delivery.NOT_SENT),
     (Evidence(Trouble.BROKEN, False, "reset"), FailureKind.UNREACHABLE, Delivery.NOT_SENT),
     (Evidence(Trouble.CONNECT, True, "odd"), FailureKind.BROKEN, UNKNOWN),
+    (Evidence(Trouble.EXITED, False, "code 3"), FailureKind.EXITED, Delivery.NOT_SENT),
+    (Evidence(Trouble.EXITED, True, "odd"), FailureKind.BROKEN, UNKNOWN),
 ]
 
 

@@ -172,6 +172,7 @@ MUST_REPLAY = [
     (FailureKind.VERSION_MISMATCH, Delivery.ANSWERED),
 ]
 MUST_RAISE = [
+    (FailureKind.EXITED, Delivery.NOT_SENT),
     (FailureKind.REFUSED, Delivery.REFUSED),
     (FailureKind.UNREADABLE, Delivery.UNKNOWN),
     (FailureKind.BROKEN, Delivery.UNKNOWN),

@@ -1,0 +1,43 @@
+"""Whose session it is, as far as headers tell: one client, one principal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mainstay._rules.headers import conflict, identity
+from mainstay.config import ServerSpec
+from mainstay.errors import NotPermitted
+
+
+class Belonging:
+    """On whose behalf a client speaks. Only ever grows, until the client is closed."""
+
+    def __init__(
+        self, spec: ServerSpec, headers: Mapping[str, str], *, authorized: bool, settled: bool
+    ) -> None:
+        self._spec, self._settled = spec, settled
+        self._identity = dict(identity(headers, spec.neutral_headers))
+        if authorized:
+            self._identity["authorization"] = ""
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """What tells this principal from others who gave no name."""
+        key = self._spec.api_key
+        told = {"authorization": key.get_secret_value()} if key is not None else {}
+        return {**self._identity, **told}
+
+    def bind(self, headers: Mapping[str, str]) -> None:
+        """A session belongs to one principal: refuse a call that speaks for another."""
+        wanted = identity(headers, self._spec.neutral_headers)
+        differing = conflict(self._identity, wanted)
+        if differing is None and self._settled:
+            # Another process may take the session up, and would know nothing of this identity.
+            differing = next((name for name in wanted if name not in self._identity), None)
+        if differing is not None:
+            raise NotPermitted(
+                f"{self._spec.name}: the header {differing!r} differs from the one that this"
+                " client's session belongs to. Use one client a user (and name the principal, if"
+                " sessions are stored), or list it in neutral_headers"
+            )
+        self._identity.update(wanted)

@@ -1,0 +1,150 @@
+"""From nothing to a connection: which way to take, which era, which session to take up again.
+
+An opener remembers what one opening learned for the next: the era of its server, that its HTTP is
+of 2024-11-05, which sessions are gone. It opens one connection at a time, for its keeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mcp.client.session import MessageHandlerFnT
+from mcp_types import Implementation
+
+from mainstay._engine.connection import Connection
+from mainstay._engine.negotiate import DiedOfProbe
+from mainstay._engine.resuming import Resuming
+from mainstay._rules.era import Era
+from mainstay._rules.recovery import Channel
+from mainstay._wire.fault import WireFault
+from mainstay._wire.heading import Credentials
+from mainstay._wire.lines import line_for
+from mainstay._wire.wire import Line
+from mainstay.config import ServerSpec
+from mainstay.errors import ConfigError
+from mainstay.stores import StoredSession
+
+_NO_STREAMABLE_HTTP = (400, 404, 405)
+"""What a server of 2024-11-05 answers to a handshake by POST, as the specification has it."""
+
+
+class Opener:
+    """One for each keeper, from its first opening to its close."""
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        *,
+        headers: Mapping[str, str],
+        credentials: Credentials | None,
+        client_info: Implementation,
+        callbacks: Mapping[str, Any],
+        resuming: Resuming | None,
+        on_message: MessageHandlerFnT,
+        on_lost: Callable[[Connection, str], None],
+    ) -> None:
+        self._spec, self._headers, self._credentials = spec, headers, credentials
+        self._client_info, self._callbacks = client_info, callbacks
+        self._resuming, self._on_message, self._on_lost = resuming, on_message, on_lost
+        self._line: Line | None = None
+        self.era: Era | None = None
+        """The server's era, once it is known."""
+        self.alive: list[Connection] = []
+
+    @property
+    def channel(self) -> Channel:
+        return self._line.channel if self._line else Channel.REQUESTS
+
+    async def open(self, generation: int, log_level: str | None) -> Connection | Exception:
+        """The next connection, or why there is none."""
+        try:
+            self._line = self._line or line_for(self._spec, self._headers, self._credentials)
+        except ConfigError as error:
+            return error
+        await self._bury(self._line)
+        stored = await self._resuming.load() if self._resuming else None
+        outcome = await self._open_on(self._line, generation, log_level, stored=stored)
+        if isinstance(outcome, DiedOfProbe):
+            outcome = await self._open_on(self._line, generation, log_level, known=Era.LEGACY)
+        elif self._may_be_older(outcome):
+            outcome = await self._open_older(outcome, generation, log_level)
+        if isinstance(outcome, Connection):
+            await self._settle(outcome)
+        return outcome
+
+    async def _open_on(
+        self,
+        line: Line,
+        generation: int,
+        log_level: str | None,
+        *,
+        known: Era | None = None,
+        stored: StoredSession | None = None,
+    ) -> Connection | Exception:
+        connection = Connection(
+            line.wire(lambda reason: self._on_lost(connection, reason)),
+            self._spec,
+            generation,
+            client_info=self._client_info,
+            known=known or (self.era if line.speaks_modern else Era.LEGACY),
+            on_message=self._on_message,
+            callbacks=self._callbacks,
+            stored=stored,
+        )
+        self.alive = [*(c for c in self.alive if not c.is_over), connection]
+        return await connection.open(log_level) or connection
+
+    async def _settle(self, connection: Connection) -> None:
+        """Remember what the opening learned."""
+        self.era = connection.era
+        if self._resuming is not None and connection.era is Era.LEGACY:
+            await self._resuming.keep(connection)
+
+    def lost(self, connection: Connection) -> None:
+        """Its session is gone: nobody is to take it up again."""
+        if self._resuming is not None and connection.wire.session_id is not None:
+            self._resuming.gone(connection.wire.session_id)
+
+    async def drop(self, connection: Connection) -> None:
+        """Its session is being ended: the store is not to keep it."""
+        if self._resuming is not None:
+            await self._resuming.drop(connection)
+
+    # -- ways -----------------------------------------------------------------------------------
+
+    async def _bury(self, line: Line) -> None:
+        """Two processes of one server might fight over what they lock: let the last one end."""
+        for connection in self.alive if line.exclusive else ():
+            if connection.lost:
+                await connection.ended(within=self._spec.timeouts.close)
+
+    def _may_be_older(self, outcome: Connection | Exception) -> bool:
+        spec = self._spec
+        if not isinstance(outcome, WireFault) or outcome.evidence.error is not None:
+            return False
+        open_question = bool(spec.url) and spec.transport is None and self.era is None
+        refused = outcome.evidence.status in _NO_STREAMABLE_HTTP
+        return open_question and refused and spec.mode != "modern"
+
+    async def _open_older(
+        self, refusal: Connection | Exception, generation: int, log_level: str | None
+    ) -> Connection | Exception:
+        older = line_for(self._spec, self._headers, self._credentials, older=True)
+        outcome = await self._open_on(older, generation, log_level)
+        given_up = self._line if isinstance(outcome, Connection) else older
+        if isinstance(outcome, Connection):
+            self._line = older
+        if given_up is not None:
+            await given_up.aclose()
+        return outcome if isinstance(outcome, Connection) else refusal
+
+    # -- the end --------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        if self._line is not None:
+            await self._line.aclose()
+
+    def forget(self, *, forked: bool) -> None:
+        if self._line is not None:
+            self._line.forget(forked=forked)

@@ -1,0 +1,133 @@
+"""The ways to a server: one `Line` for each transport, chosen by the configuration.
+
+A line makes wires, one for each generation of the connection, and keeps what outlives them. The
+modules that not everybody needs (processes, in-process servers) are imported when a line is made.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+
+from mainstay._rules.recovery import Channel
+from mainstay._wire.duct import Duct
+from mainstay._wire.heading import Credentials
+from mainstay._wire.http import HttpDispatcher
+from mainstay._wire.link import Link
+from mainstay._wire.pipe import PipeDispatcher
+from mainstay._wire.sse import SseDuct
+from mainstay._wire.wire import Line, OnLost, Wire
+from mainstay.config import ServerSpec
+
+
+def line_for(
+    spec: ServerSpec,
+    headers: Mapping[str, str],
+    credentials: Credentials | None,
+    *,
+    older: bool = False,
+) -> Line:
+    """The way to this server. `older`: as HTTP was in 2024-11-05. Raises `ConfigError`."""
+    if spec.command:
+        from mainstay._wire.stdio import StdioDuct
+
+        return PipeLine(spec, lambda: StdioDuct(spec))
+    if spec.server is not None:
+        from mainstay._wire.local import LocalDuct
+
+        return PipeLine(spec, lambda: LocalDuct(spec))
+    if older or spec.transport == "sse":
+        return SseLine(spec, headers, credentials)
+    return HttpLine(spec, headers, credentials)
+
+
+class HttpLine:
+    """Streamable HTTP: one HTTP client for all generations."""
+
+    channel = Channel.REQUESTS
+    exclusive = False
+    speaks_modern = True
+
+    def __init__(
+        self, spec: ServerSpec, headers: Mapping[str, str], credentials: Credentials | None
+    ) -> None:
+        self._link = Link(spec)
+        self._spec, self._headers, self._credentials = spec, headers, credentials
+
+    def wire(self, on_lost: OnLost) -> Wire:
+        return HttpDispatcher(
+            self._link,
+            headers=self._headers,
+            max_result_bytes=self._spec.max_result_bytes,
+            credentials=self._credentials,
+            on_lost=on_lost,
+        )
+
+    async def aclose(self) -> None:
+        await self._link.aclose()
+
+    def forget(self, *, forked: bool) -> None:
+        self._link.forget()
+
+
+class SseLine:
+    """HTTP+SSE of 2024-11-05: one HTTP client for all generations, a stream for each."""
+
+    channel = Channel.PIPE
+    exclusive = False
+    speaks_modern = False
+
+    def __init__(
+        self, spec: ServerSpec, headers: Mapping[str, str], credentials: Credentials | None
+    ) -> None:
+        self._link = Link(spec)
+        self._spec, self._headers, self._credentials = spec, headers, credentials
+
+    def wire(self, on_lost: OnLost) -> Wire:
+        duct = SseDuct(
+            self._link,
+            headers=self._headers,
+            credentials=self._credentials,
+            limit=self._spec.max_result_bytes,
+        )
+        return PipeDispatcher(
+            duct,
+            private=tuple(self._link.secrets),
+            silence=self._spec.timeouts.silence,
+            on_lost=on_lost,
+        )
+
+    async def aclose(self) -> None:
+        await self._link.aclose()
+
+    def forget(self, *, forked: bool) -> None:
+        self._link.forget()
+
+
+class PipeLine:
+    """A process, or a server in this one: each generation is a new one."""
+
+    channel = Channel.PIPE
+    exclusive = True
+    speaks_modern = True
+
+    def __init__(self, spec: ServerSpec, make: Callable[[], Duct]) -> None:
+        self._spec, self._make = spec, make
+        self._ducts: weakref.WeakSet[Duct] = weakref.WeakSet()
+
+    def wire(self, on_lost: OnLost) -> Wire:
+        duct = self._make()
+        self._ducts.add(duct)
+        return PipeDispatcher(
+            duct,
+            private=tuple(self._spec.env.values()),
+            silence=self._spec.timeouts.silence,
+            on_lost=on_lost,
+        )
+
+    async def aclose(self) -> None:
+        """Each generation has closed its own."""
+
+    def forget(self, *, forked: bool) -> None:
+        for duct in tuple(self._ducts):
+            duct.abandon(forked=forked)

@@ -1,0 +1,236 @@
+"""A server in this process as a `Duct`: the SDK's own, or one made of functions.
+
+The server runs in a task of its own, in an empty context, one run for each duct; its lifespan is
+entered and left with it. Nothing that a tool does reaches a caller but its answer. There is no
+bound on the size of a message: it is in this process's memory already when it gets here.
+
+The import of `mcp.server` is dear, so this module is imported by whoever needs it, when he does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import functools
+import inspect
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import Context, ContextVar
+from typing import Any, cast
+
+import anyio
+import anyio.to_thread
+from mcp.server import Server
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.mcpserver import MCPServer
+from mcp.shared._context_streams import create_context_streams
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, jsonrpc_message_adapter
+
+from mainstay._wire.attempt import Attempt, current_attempt
+from mainstay._wire.duct import Epitaph, Received
+from mainstay._wire.exchange import broken
+from mainstay.config import ServerSpec
+from mainstay.errors import ConfigError
+
+logger = logging.getLogger("mainstay.wire")
+
+_LAST_BREATH = 1.0
+"""Seconds for a server that has closed its stream to say why."""
+_GRACE = 0.6
+"""The part of `timeouts.close` in which a server may end by itself."""
+
+_cut_off: ContextVar[bool] = ContextVar("mainstay_cut_off", default=False)
+"""Set where a request was handled that the server, not its handler, has ended."""
+
+Item = SessionMessage | Exception
+
+
+class LocalDuct:
+    """One run of one server."""
+
+    kind = "memory"
+    answers_apart = False
+    session_id = None
+    said = ""
+
+    def __init__(self, spec: ServerSpec) -> None:
+        self._spec = spec
+        # Unbounded, so that to send is to have handed over: where `send` could wait, a
+        # cancellation would leave open whether it had. Calls in flight are bounded elsewhere.
+        self._outgoing, self._server_reads = create_context_streams[Item](math.inf)
+        self._server_writes, self._incoming = create_context_streams[Item](1)
+        self._running: asyncio.Task[None] | None = None
+        self._failure = ""
+
+    async def open(self) -> None:
+        # The copy shares everything but the list of middleware, which is its user's.
+        server = copy.copy(_server_of(self._spec))
+        server.middleware = [_contain, *server.middleware]
+        loop = asyncio.get_running_loop()
+        self._running = loop.create_task(self._run(server), context=Context())
+
+    async def _run(self, server: Server[Any]) -> None:
+        try:
+            options = server.create_initialization_options()
+            await server.run(self._server_reads, self._server_writes, options)
+        except Exception as error:
+            logger.exception("%s: the server in this process failed", self._spec.name)
+            self._failure = f" with {type(_first(error)).__name__}"
+        finally:
+            # A lifespan that fails leaves them open.
+            self._server_reads.close()
+            self._server_writes.close()
+
+    async def send(self, body: bytes, attempt: Attempt, headers: Mapping[str, str]) -> None:
+        message = SessionMessage(jsonrpc_message_adapter.validate_json(body, by_name=False))
+        # The tool runs in a copy of the caller's context; what it calls has attempts of its own.
+        token = current_attempt.set(None)
+        try:
+            await self._outgoing.send(message)
+            attempt.sent = True
+            return
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
+        finally:
+            current_attempt.reset(token)
+        raise broken("the server in this process has ended", attempt)
+
+    async def receive(self) -> Sequence[Received] | None:
+        while True:
+            try:
+                item = await self._incoming.receive()
+            except (anyio.EndOfStream, anyio.ClosedResourceError):
+                return None
+            if isinstance(item, SessionMessage) and not _is_excuse(self._incoming.last_context):
+                message = item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+                return [message]
+
+    async def epitaph(self) -> Epitaph:
+        if self._running is not None:
+            await asyncio.wait((self._running,), timeout=_LAST_BREATH)
+        return Epitaph(f"the server in this process ended{self._failure}")
+
+    async def close(self) -> None:
+        self._outgoing.close()
+        self._incoming.close()
+        if self._running is not None:
+            await self._end(self._running, self._spec.timeouts.close)
+        self._server_reads.close()
+        self._server_writes.close()  # wakes whoever still receives
+
+    async def _end(self, running: asyncio.Task[None], budget: float) -> None:
+        await asyncio.wait((running,), timeout=budget * _GRACE)
+        if not running.done():
+            running.cancel()
+            await asyncio.wait((running,), timeout=budget * (1 - _GRACE))
+        if not running.done():
+            logger.warning("%s: a tool in a thread cannot be stopped", self._spec.name)
+
+    def abandon(self, *, forked: bool) -> None:
+        """A task without its loop never runs again; what it held may go."""
+        streams = (self._outgoing, self._incoming, self._server_reads, self._server_writes)
+        for stream in streams:
+            with contextlib.suppress(RuntimeError):  # somebody waits on it, in a closed loop
+                stream.close()
+
+
+def _server_of(spec: ServerSpec) -> Server[Any]:
+    given = spec.server
+    if isinstance(given, Server):
+        return cast("Server[Any]", given)
+    if isinstance(given, MCPServer):
+        return _under(cast("MCPServer[Any]", given))
+    functions = cast("tuple[Any, ...]", given if isinstance(given, tuple) else (given,))
+    made = _new_server(spec.name)
+    for function in functions:
+        _add(made, function, spec.name)
+    if len({function.__name__ for function in functions}) < len(functions):
+        what, remedy = "two functions have the same name", "Rename one of them"
+        raise ConfigError(what, server=spec.name, key="server", remedy=remedy)
+    return _under(made)
+
+
+def _new_server(name: str) -> MCPServer[Any]:
+    # The SDK (2.3.0) sets up the logging of the whole process, unless somebody has before.
+    root, somebody = logging.getLogger(), logging.NullHandler()
+    root.addHandler(somebody)
+    try:
+        return MCPServer(name)
+    finally:
+        root.removeHandler(somebody)
+
+
+def _under(server: MCPServer[Any]) -> Server[Any]:
+    return server._lowlevel_server  # pyright: ignore[reportPrivateUsage]
+
+
+def _add(server: MCPServer[Any], function: Any, name: str) -> None:
+    remedy = "Give an MCPServer of the SDK, or functions with typed parameters"
+    if not callable(function) or isinstance(function, type) or not hasattr(function, "__name__"):
+        what = f"{type(function).__name__} is neither a server nor a function"
+        raise ConfigError(what, server=name, key="server", remedy=remedy)
+    try:
+        server.add_tool(_unblocking(cast("Callable[..., Any]", function)))
+    except Exception as error:
+        what = f"{function.__name__} cannot be a tool: {error}"
+        raise ConfigError(what, server=name, key="server", remedy=remedy) from None
+
+
+def _unblocking(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """A sync function in a thread. The SDK (2.3.0) would do so, too, but when the call is
+    cancelled it waits for the thread, however long that takes."""
+    if inspect.iscoroutinefunction(function):
+        return function
+
+    @functools.wraps(function)
+    async def in_thread(**arguments: Any) -> Any:
+        run = functools.partial(function, **arguments)
+        found = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+        return await found if inspect.isawaitable(found) else found
+
+    return in_thread
+
+
+async def _contain(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Handle one message in a task group of its own.
+
+    A handler that raises `CancelledError` (awaiting a task that somebody cancelled is enough)
+    would otherwise cancel the group of the SDK's dispatcher (2.3.0), and so every other call.
+    """
+    outcome: list[HandlerResult] = []
+    failure: list[Exception] = []
+
+    async def handle() -> None:
+        try:
+            outcome.append(await call_next(ctx))
+        except Exception as error:
+            failure.append(error)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(handle)
+    except asyncio.CancelledError:
+        _cut_off.set(True)
+        raise
+    if failure:
+        raise failure[0]
+    if not outcome:
+        raise MCPError(INTERNAL_ERROR, "the handler was cancelled, though not by its caller")
+    return outcome[0]
+
+
+def _is_excuse(sender: Context | None) -> bool:
+    """A server that ends answers what it has cut off with an error (SDK 2.3.0), as if that had
+    been refused. It may have run, and the end of the duct says so."""
+    return sender is not None and sender.get(_cut_off, False)
+
+
+def _first(error: BaseException) -> BaseException:
+    """What a group of exceptions is about."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error

@@ -1,0 +1,85 @@
+"""Whose message is it? The requests that wait on one duct, and what has come for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from contextvars import Context
+from typing import Any, cast
+
+from mcp.shared.dispatcher import as_request_id, coerce_request_id
+from mcp_types import RequestId
+
+from mainstay._wire.attempt import Attempt
+from mainstay._wire.duct import Oversized, Received
+from mainstay._wire.exchange import Exchange
+
+_MAY_ASK = ("tools/call", "prompts/get", "resources/read")
+"""Requests in whose course a server may ask its client for something."""
+
+
+class Waiting:
+    """A request on its way, and what has come for it."""
+
+    __slots__ = ("_news", "_post", "exchange")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self._post: deque[dict[str, Any] | BaseException] = deque()
+        self._news = asyncio.Event()
+
+    def put(self, item: dict[str, Any] | BaseException) -> None:
+        self._post.append(item)
+        self._news.set()
+
+    async def take(self) -> dict[str, Any]:
+        """The next message. Raises the fault that stands in its place."""
+        while not self._post:
+            self._news.clear()
+            await self._news.wait()
+        item = self._post.popleft()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+
+class Waiters(dict[RequestId, Waiting]):
+    """By request id, where "7" and 7 are one."""
+
+    def owner_of(self, message: Received) -> Waiting | None:
+        """The request that a message is for: its answer, its progress."""
+        if isinstance(message, Oversized):
+            request_id = message.request_id
+        elif "method" not in message:
+            request_id = as_request_id(message.get("id"))
+        elif message["method"] == "notifications/progress":
+            return self._find(_progress_token(message))
+        else:
+            return None
+        # An answer that names no request can only be told to belong to the only one there is.
+        return self._only() if request_id is None else self._find(request_id)
+
+    def _find(self, request_id: RequestId | None) -> Waiting | None:
+        return None if request_id is None else self.get(coerce_request_id(request_id))
+
+    def _only(self) -> Waiting | None:
+        return next(iter(self.values())) if len(self) == 1 else None
+
+    def asked_by(self, message: Mapping[str, Any]) -> Exchange:
+        """The request in whose course the server asks, if that can be told.
+
+        A pipe does not say. With one such request under way there is no doubt; with several, the
+        question is nobody's in particular.
+        """
+        found = [w.exchange for w in self.values() if w.exchange.method in _MAY_ASK]
+        if len(found) == 1 and "id" in message:
+            return found[0]
+        return Exchange(request_id="", method="", attempt=Attempt(), headers={}, context=Context())
+
+
+def _progress_token(message: Mapping[str, Any]) -> RequestId | None:
+    params = message.get("params")
+    if not isinstance(params, dict):
+        return None
+    return as_request_id(cast("dict[str, Any]", params).get("progressToken"))

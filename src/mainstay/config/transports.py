@@ -1,0 +1,79 @@
+"""Which way a server is reached, and what that way cannot have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from pydantic import SecretStr
+
+from mainstay.config.urls import as_name, problem
+
+_OF_HTTP = ("headers", "api_key", "proxy")
+_OF_A_PROGRAM = ("args", "env", "cwd")
+_FITTING = {"url": ("http", "sse"), "command": ("stdio",), "server": ("local",)}
+
+
+class Described(Protocol):
+    """As much of a `ServerSpec` as is judged here."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def command(self) -> str: ...
+    @property
+    def server(self) -> Any: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def transport(self) -> str | None: ...
+    @property
+    def api_key(self) -> SecretStr | None: ...
+
+
+def check_transport(spec: Described) -> None:
+    """Raises unless the server is reached in exactly one way, and all else fits to it."""
+    given = [way for way in _FITTING if getattr(spec, way)]
+    if len(given) != 1:
+        what = f"{' and '.join(given)} are given" if given else "nothing says where the server is"
+        key = given[0] if given else "url"
+        raise problem(what, "Give one of 'url', 'command' and 'server'", key)
+    way = given[0]
+    if spec.transport not in (None, *_FITTING[way]):
+        fitting = " or ".join(repr(one) for one in _FITTING[way])
+        raise problem(
+            f"the transport {spec.transport!r} does not go with {way!r}",
+            f"Use {fitting}",
+            "transport",
+        )
+    foreign = _OF_A_PROGRAM if way == "url" else _OF_HTTP
+    foreign = (*_OF_HTTP, *_OF_A_PROGRAM) if way == "server" else foreign
+    for key in foreign:
+        if getattr(spec, key):
+            remedy = (
+                "Programs get their secrets in 'env'" if way == "command" else f"Remove {key!r}"
+            )
+            raise problem(f"{key!r} means nothing to a server with {way!r}", remedy, key)
+    if spec.transport == "sse" and spec.mode == "modern":
+        raise problem(
+            "HTTP+SSE was gone before 2026-07-28",
+            "Use the mode 'legacy', or the transport 'http'",
+            "transport",
+        )
+
+
+def is_local_server(value: object) -> bool:
+    """Whether this can be a server in this process. What it really is, the wire finds out."""
+    if isinstance(value, list | tuple):
+        parts = cast("list[object]", value)
+        return bool(parts) and all(callable(part) for part in parts)
+    known = hasattr(value, "_lowlevel_server") or hasattr(value, "create_initialization_options")
+    return not isinstance(value, str | Mapping | type) and (known or callable(value))
+
+
+def name_of_local(server: object) -> str:
+    """A server's own name; functions are named after the first."""
+    listed = isinstance(server, list | tuple)
+    first = next(iter(cast("list[object]", server)), None) if listed else server
+    own = getattr(first, "name", None) or getattr(first, "__name__", None)
+    return as_name(own) if isinstance(own, str) else "local"

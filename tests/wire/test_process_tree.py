@@ -1,0 +1,301 @@
+"""Nothing that a server has started survives: not its end, not its client's, not ours."""
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mainstay._wire.stdio import StdioDuct
+from tests.wire.helpers_stdio import (
+    BOUND,
+    ECHO,
+    FAMILY,
+    STUCK,
+    Undertaker,
+    ending,
+    family_of,
+    messages,
+    opened,
+    say,
+    spec_of,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+QUICK = {"timeouts": {"close": 1.0}}
+
+HOLDER = """
+import asyncio, json, os, signal, sys
+from mainstay._wire.stdio import StdioDuct
+from tests.wire.helpers_stdio import FAMILY, spec_of
+
+how = sys.argv[1]
+
+async def main():
+    duct = StdioDuct(spec_of(FAMILY, "stubborn"))
+    await duct.open()
+    [message] = await duct.receive()
+    sibling = None
+    if how == "sibling":
+        sibling = os.fork()
+        if not sibling:
+            while True:
+                signal.pause()
+    print(json.dumps({"pids": [os.getpid(), *message["pids"]], "sibling": sibling}), flush=True)
+    if how != "return":
+        await asyncio.Event().wait()
+    return duct
+
+loop = asyncio.new_event_loop()
+duct = loop.run_until_complete(main())
+"""
+"""A program that opens a duct and never closes it."""
+
+
+@pytest.fixture
+def undertaker() -> Iterator[Undertaker]:
+    undertaker = Undertaker()
+    yield undertaker
+    undertaker.bury()
+
+
+@pytest.mark.requirement("S16")
+@pytest.mark.parametrize("manners", ["obedient", "stubborn"])
+async def test_closing_ends_the_whole_tree(undertaker: Undertaker, manners: str):
+    async with opened(FAMILY, manners, **QUICK) as duct:
+        await family_of(duct, undertaker)
+        began = time.monotonic()
+        await duct.close()
+        assert time.monotonic() - began < 2.0
+    assert undertaker.alive == []
+
+
+@pytest.mark.requirement("S16")
+async def test_the_children_of_a_killed_server_go_with_it(undertaker: Undertaker):
+    async with opened(FAMILY) as duct:
+        os.kill(await family_of(duct, undertaker), signal.SIGKILL)
+        await undertaker.all_gone()
+        assert await ending(duct) == []
+        assert (await duct.epitaph()).exit_code == -signal.SIGKILL
+
+
+@pytest.mark.requirement("S16")
+async def test_the_children_of_a_server_that_exits_go_with_it(undertaker: Undertaker):
+    async with opened(FAMILY, "exit") as duct:
+        [message] = await ending(duct)
+        assert isinstance(message, dict)
+        undertaker.know(message["pids"])
+        assert (await duct.epitaph()).exit_code == 3
+        await undertaker.all_gone()
+
+
+@pytest.mark.requirement("S16")
+@pytest.mark.parametrize("end", ["kill", "sibling", "return"])
+async def test_the_tree_goes_when_the_program_goes(undertaker: Undertaker, end: str):
+    """Killed; killed while a process forked from it holds its pipes; ended without a close."""
+    path = os.pathsep.join(sys.path)
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "ignore", "-c", HOLDER, end),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    undertaker.know([program.pid])
+    try:
+        assert program.stdout is not None
+        async with asyncio.timeout(BOUND):
+            line = await program.stdout.readline()
+        found = json.loads(line)
+        sibling = [found["sibling"]] if found["sibling"] else []
+        undertaker.know([*found["pids"], *sibling])
+        if end != "return":
+            program.kill()
+        await undertaker.all_gone(but=sibling)
+        assert undertaker.alive == sibling
+    finally:
+        undertaker.bury()
+        await program.communicate()
+
+
+async def test_a_close_that_is_cancelled_still_kills(undertaker: Undertaker):
+    async with opened(FAMILY, "stubborn", timeouts={"close": 60.0}) as duct:
+        await family_of(duct, undertaker)
+        closing = asyncio.create_task(duct.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait((closing,), timeout=BOUND)
+        assert closing.cancelled()
+        assert undertaker.alive == []
+
+
+async def test_an_opening_that_is_cancelled_leaves_nothing():
+    duct = StdioDuct(spec_of(STUCK))
+    opening = asyncio.create_task(duct.open())
+    await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait((opening,), timeout=BOUND)
+    assert opening.cancelled()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    await duct.close()
+
+
+async def test_a_killed_warden_takes_its_server_with_it(undertaker: Undertaker):
+    async with opened(STUCK) as duct:
+        [message] = await messages(duct, 1)
+        assert isinstance(message, dict)
+        undertaker.know(message["pids"])
+        os.kill(message["pids"][1], signal.SIGKILL)
+        deadline = time.monotonic() + BOUND
+        while undertaker.alive and time.monotonic() < deadline:
+            time.sleep(0.01)  # our loop stands still, so that the kernel alone can have done it
+        assert undertaker.alive == []
+        assert await ending(duct) == []
+        assert (await duct.epitaph()).exit_code is None
+
+
+async def test_children_in_the_group_of_a_killed_wardens_server_go_too(undertaker: Undertaker):
+    script = """
+import os, signal
+child = os.fork()
+if child:
+    os.write(1, b'{"pids": [%d, %d, %d]}\\n' % (os.getpid(), os.getppid(), child))
+while True:
+    signal.pause()
+"""
+    async with opened(script) as duct:
+        [message] = await messages(duct, 1)
+        assert isinstance(message, dict)
+        undertaker.know(message["pids"])
+        os.kill(message["pids"][1], signal.SIGKILL)
+        assert await ending(duct) == []
+        await undertaker.all_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_warden_does_not_mind_signals_of_terminals(number: signal.Signals):
+    script = "import os; os.write(1, b'{\"pid\": %d}\\n' % os.getppid())\n" + ECHO
+    async with opened(script) as duct:
+        [message] = await messages(duct, 1)
+        assert isinstance(message, dict)
+        os.kill(message["pid"], number)
+        await say(duct, b'{"id": 1}')
+        assert await messages(duct, 1) == [{"id": 1}]
+
+
+async def test_a_warden_holds_none_of_the_streams_and_the_server_none_of_the_wardens():
+    script = """
+import json, os
+def files(pid):
+    found = [entry.path for entry in os.scandir(f"/proc/{pid}/fd")]
+    return {os.path.basename(p): os.readlink(p) for p in found if os.path.lexists(p)}
+input()
+print(json.dumps({"own": files("self"), "warden": files(os.getppid())}), flush=True)
+"""
+    async with opened(script) as duct:
+        await say(duct, b"{}")  # by now the warden has let go
+        [message] = await messages(duct, 1)
+    assert isinstance(message, dict)
+    own = {message["own"][fd] for fd in "012"}
+    assert not own & set(message["warden"].values())
+    assert not [name for name in message["own"].values() if name.startswith("socket:")]
+
+
+async def test_a_forked_process_lets_go_and_kills_nobody():
+    async with opened(ECHO) as duct:
+        with warnings.catch_warnings():
+            # From 3.12 on, where there are threads; the child here does next to nothing.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            try:
+                duct.abandon(forked=True)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        await say(duct, b'{"id": 1}')
+        assert await messages(duct, 1) == [{"id": 1}]
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+async def test_a_duct_is_abandoned_when_its_loop_is_gone(undertaker: Undertaker, forgotten: bool):
+    async def open_only() -> StdioDuct:
+        duct = StdioDuct(spec_of(FAMILY, "stubborn"))
+        await duct.open()
+        await family_of(duct, undertaker)
+        return duct
+
+    def use() -> None:
+        duct = asyncio.run(open_only())
+        if not forgotten:
+            duct.abandon(forked=False)
+
+    await asyncio.to_thread(use)
+    gc.collect()
+    assert undertaker.alive == []
+
+
+async def test_there_is_no_thread():
+    before = threading.active_count()
+    async with opened(ECHO) as duct:
+        await say(duct, b"{}")
+        await messages(duct, 1)
+        assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("interpreter", ["", "/bin/false", "/nowhere/python", "python-that-fails"])
+async def test_without_a_warden_the_process_group_is_killed(
+    undertaker: Undertaker,
+    interpreter: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    """An embedding program has no interpreter to run the warden with."""
+    script = """
+import json, os, signal
+child = os.fork()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if child:
+    os.write(1, json.dumps({"pids": [os.getpid(), child]}).encode() + b"\\n")
+while True:
+    signal.pause()
+"""
+    spec = spec_of(script, **QUICK).changed(name=f"plain{len(interpreter)}")
+    failing = tmp_path / "python-that-fails"
+    failing.write_text("#!/bin/sh\nexit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", interpreter and str(tmp_path / interpreter))
+    for _ in range(2):
+        duct = StdioDuct(spec)
+        with caplog.at_level(logging.WARNING, "mainstay.server"):
+            await duct.open()
+        try:
+            [message] = await messages(duct, 1)
+            assert isinstance(message, dict)
+            undertaker.know(message["pids"])
+        finally:
+            await duct.close()
+        await undertaker.all_gone()
+    assert len(caplog.records) == 1
+
+
+async def test_without_a_warden_the_exit_code_is_known(monkeypatch: pytest.MonkeyPatch):
+    spec = spec_of("import sys; sys.exit(5)")
+    monkeypatch.setattr(sys, "executable", "")
+    duct = StdioDuct(spec)
+    await duct.open()
+    try:
+        assert await ending(duct) == []
+        assert (await duct.epitaph()).exit_code == 5
+    finally:
+        await duct.close()

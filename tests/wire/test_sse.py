@@ -1,0 +1,300 @@
+"""HTTP+SSE of 2024-11-05: the duct against a server that speaks in bytes."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mainstay import (
+    Delivery,
+    FailureKind,
+    ServerSpec,
+)
+from mainstay._rules.classify import Evidence, Trouble, classify
+from mainstay._wire import jsonrpc
+from mainstay._wire.attempt import Attempt
+from mainstay._wire.duct import Oversized
+from mainstay._wire.fault import WireFault
+from mainstay._wire.link import Link
+from mainstay._wire.sse import SseDuct
+from tests.engine.helpers_wire import BOUND, Asked, http, read_request, result_for
+
+SESSION = "5e55ion-of-the-test"
+ENDPOINT = f"event: endpoint\r\ndata: /messages?session_id={SESSION}\r\n\r\n".encode()
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+ACCEPTED = http(b"Accepted", status="202 Accepted", kind="text/plain")
+PING = jsonrpc.request(7, "ping", None)
+PONG = {"jsonrpc": "2.0", "id": 7, "result": {}}
+
+
+def message(body: bytes | dict[str, Any]) -> bytes:
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return b"event: message\ndata: " + body + b"\n\n"
+
+
+class SseServer:
+    """Opens a stream for each GET, takes each POST, and answers on the newest stream.
+
+    `get` replaces the whole answer to a GET; `first` what its stream begins with; `post` may
+    answer a POST otherwise, or leave it (None) to the server.
+    """
+
+    def __init__(
+        self,
+        *,
+        get: bytes | None = None,
+        first: bytes = ENDPOINT,
+        post: Callable[[Asked], bytes | None] = lambda asked: None,
+    ) -> None:
+        self._get, self._first, self._post = get, first, post
+        self.asked: list[Asked] = []
+        self._streams: list[asyncio.StreamWriter] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "SseServer":
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/sse"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=BOUND)
+        await self._server.wait_closed()
+
+    def say(self, data: bytes) -> None:
+        """One chunk of the stream."""
+        self._streams[-1].write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def end_stream(self, *, broken: bool) -> None:
+        stream = self._streams.pop()
+        if not broken:
+            stream.write(END)
+        stream.close()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._attend(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                asked = await read_request(reader)
+                self.asked.append(asked)
+                self._answer(asked, writer)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        if asked.verb == "GET":
+            writer.write(self._get or HEAD)
+            if self._get is None:
+                self._streams.append(writer)
+                self.say(self._first)
+            return
+        own = self._post(asked)
+        writer.write(ACCEPTED if own is None else own)
+        if own is None and asked.id is not None:
+            self.say(message(result_for(asked)))
+
+
+@asynccontextmanager
+async def duct_to(url: str, *, limit: int = 10_000, **spec: Any) -> AsyncIterator[SseDuct]:
+    link = Link(ServerSpec(name="sse", url=url, **spec))
+    headers = {"authorization": "Bearer of-good-news", "x-tenant": "blue"}
+    duct = SseDuct(link, headers=headers, credentials=None, limit=limit)
+    try:
+        async with asyncio.timeout(BOUND):
+            yield duct
+    finally:
+        await duct.close()
+        await link.aclose()
+
+
+async def fault_of(server: SseServer, *, then_send: bool = False) -> Evidence:
+    async with server, duct_to(server.url) as duct:
+        with pytest.raises(WireFault) as caught:
+            await duct.open()
+            if then_send:
+                await duct.send(PING, Attempt(), {})
+        return caught.value.evidence
+
+
+# -- the duct by itself ---------------------------------------------------------------------------
+
+
+async def test_messages_go_by_post_and_come_on_the_stream():
+    async with SseServer() as server, duct_to(server.url) as duct:
+        await duct.open()
+        assert duct.session_id == SESSION
+        attempt = Attempt({"x-call": "1"})
+        await duct.send(PING, attempt, {"mcp-protocol-version": "2024-11-05"})
+        assert attempt.sent
+        assert await duct.receive() == [json.loads(result_for(server.asked[1]))]
+        opening, ping = server.asked
+        assert opening.headers["accept"] == "text/event-stream"
+        assert ping.target == f"/messages?session_id={SESSION}"
+        assert ping.headers["x-call"] == "1"
+        assert "x-call" not in opening.headers
+        for asked in server.asked:
+            assert asked.headers["authorization"] == "Bearer of-good-news"
+            assert asked.headers["x-tenant"] == "blue"
+
+
+@pytest.mark.requirement("S13")
+async def test_a_stream_may_come_in_any_shape_that_server_sent_events_allow():
+    body = json.dumps(PONG, indent=1).replace("\n", "\r\ndata: ").encode()
+    first = b": hello\r\n\r\nevent: news\ndata: 1\n\n" + ENDPOINT + b"id: 4\r\ndata: " + body
+    async with SseServer(first=first) as server, duct_to(server.url) as duct:
+        await duct.open()
+        server.say(b"\r\n\r\n: ping\n\ndata:\n\nevent: other\ndata: {}\n\ndata: no json\n\n")
+        assert await duct.receive() == [PONG]
+        server.say(message(json.dumps([PONG, PONG]).encode())[:20])
+        server.say(message(json.dumps([PONG, PONG]).encode())[20:])
+        assert await duct.receive() == [PONG, PONG]
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://127.0.0.1:9/messages",
+        "https://127.0.0.1/m",
+        "//elsewhere/m",
+        "",
+        "http://[",
+        "data:,",
+    ],
+)
+async def test_an_endpoint_outside_of_the_origin_is_not_trusted(endpoint: str):
+    server = SseServer(first=f"event: endpoint\ndata: {endpoint}\n\n".encode())
+    assert (await fault_of(server)).trouble is Trouble.UNREADABLE
+    assert [asked.verb for asked in server.asked] == ["GET"]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "target", "session"),
+    [
+        ("messages?sessionId=abc", "/messages?sessionId=abc", "abc"),
+        ("/m%2Fx/?a=b%20c", "/m%2Fx/?a=b%20c", None),
+        ("?sessionId=abc", "/sse?sessionId=abc", "abc"),
+    ],
+)
+async def test_an_endpoint_is_resolved_against_the_url(
+    endpoint: str, target: str, session: str | None
+):
+    first = f"event: endpoint\ndata: {endpoint}\n\n".encode()
+    async with SseServer(first=first) as server, duct_to(server.url) as duct:
+        await duct.open()
+        assert duct.session_id == session
+        await duct.send(PING, Attempt(), {})
+        assert server.asked[-1].target == target
+
+
+async def test_a_moved_endpoint_is_followed_and_moves_nothing_else():
+    def post(asked: Asked) -> bytes | None:
+        moved = http(b"", "location: /moved", status="308 Permanent Redirect")
+        return None if asked.target == "/moved" else moved
+
+    async with SseServer(post=post) as server, duct_to(server.url) as duct:
+        await duct.open()
+        for _ in range(2):
+            await duct.send(PING, Attempt(), {})
+            assert await duct.receive()
+        endpoint = f"/messages?session_id={SESSION}"
+        assert [a.target for a in server.asked] == ["/sse", *(endpoint, "/moved") * 2]
+
+
+@pytest.mark.requirement("S15")
+@pytest.mark.parametrize("to", ["GET", "POST"])
+async def test_a_refusal_keeps_its_status_and_headers_and_quotes_no_secret(to: str):
+    more = ("www-authenticate: Bearer realm=x", "retry-after: 7")
+    said = f"no: Bearer of-good-news, {SESSION}".encode()
+    answer = http(said, *more, status="401 Unauthorized", kind="text/plain")
+    server = SseServer(get=answer) if to == "GET" else SseServer(post=lambda asked: answer)
+    evidence = await fault_of(server, then_send=to == "POST")
+    assert evidence.status == 401
+    assert evidence.headers == {"www-authenticate": "Bearer realm=x", "retry-after": "7"}
+    assert evidence.text
+    assert "of-good-news" not in evidence.text
+    assert to == "GET" or SESSION not in evidence.text
+    assert classify(evidence).kind is FailureKind.UNAUTHORIZED
+
+
+async def test_a_404_to_a_post_is_a_lost_session_and_to_the_get_is_not():
+    gone = http(b"Could not find session", status="404 Not Found", kind="text/plain")
+    lost = await fault_of(SseServer(post=lambda asked: gone), then_send=True)
+    assert classify(lost).kind is FailureKind.SESSION_LOST
+    assert classify(lost).delivery is Delivery.REFUSED
+    assert classify(await fault_of(SseServer(get=gone))).kind is FailureKind.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("get", "trouble"),
+    [
+        (http(b"{}"), Trouble.UNREADABLE),
+        (http(b"", status="204 No Content"), Trouble.UNREADABLE),
+        (http(b": hi\n\n", kind="text/event-stream"), Trouble.BROKEN),
+        (http(b"data: " + b"x" * 20_000, kind="text/event-stream"), Trouble.UNREADABLE),
+        (http(b"", "location: http://127.0.0.1:9/", status="307 Go"), Trouble.UNREADABLE),
+    ],
+)
+async def test_what_is_no_stream_with_an_endpoint_does_not_open(get: bytes, trouble: Trouble):
+    assert (await fault_of(SseServer(get=get))).trouble is trouble
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_the_streams_end_is_the_ducts_end(broken: bool):
+    async with SseServer() as server, duct_to(server.url) as duct:
+        await duct.open()
+        server.say(message(PONG))
+        assert await duct.receive() == [PONG]
+        server.end_stream(broken=broken)
+        assert await duct.receive() is None
+        assert (await duct.epitaph()).detail
+        attempt = Attempt()
+        with pytest.raises(WireFault):
+            await duct.send(PING, attempt, {})
+        assert not attempt.sent
+
+
+async def test_a_message_over_the_limit_is_reported_and_the_next_is_read():
+    async with SseServer() as server, duct_to(server.url, limit=1000) as duct:
+        await duct.open()
+        server.say(message(PONG) + message({**PONG, "result": {"text": "x" * 2000}}))
+        server.say(message(PONG))
+        found = [*(await duct.receive() or [])]
+        while len(found) < 3:
+            found += await duct.receive() or []
+        assert found.count(PONG) == 2
+        assert Oversized(PONG["id"], 1000) in found
+
+
+async def test_a_stream_may_be_silent_for_longer_than_an_answer():
+    async with SseServer() as server, duct_to(server.url, timeouts={"silence": 0.05}) as duct:
+        await duct.open()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(duct.receive(), 0.3)
+        server.say(message(PONG))
+        assert await duct.receive() == [PONG]
+
+
+async def test_close_wakes_whoever_receives_and_frees_the_socket():
+    async with SseServer() as server, duct_to(server.url) as duct:
+        await duct.open()
+        receiving = asyncio.ensure_future(duct.receive())
+        await asyncio.sleep(0)
+        await duct.close()
+        assert await receiving is None

@@ -1,0 +1,224 @@
+"""Clients of servers that know HTTP+SSE of 2024-11-05 only: the kit's, and the official SDK's."""
+
+import asyncio
+import socket
+import sys
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mainstay import (
+    AuthNeeded,
+    CallNotSentInTime,
+    CallOutcomeUnknown,
+    Changed,
+    Client,
+    Connected,
+    Delivery,
+    Event,
+    FailureKind,
+    Progress,
+    RemoteProtocolError,
+    ServerUnavailable,
+)
+from mainstay.testing import ScriptedServer
+from tests.engine.helpers_wire import when
+
+START_BOUND = 20.0
+"""Starting Python with the SDK takes a second or two, on a busy machine several."""
+PROGRAM = """
+import sys
+from mcp.server.mcpserver import Context, MCPServer
+server = MCPServer("official")
+@server.tool()
+def add(a: int, b: int) -> int:
+    return a + b
+@server.tool()
+async def steps(ctx: Context, count: int) -> str:
+    for step in range(1, count + 1):
+        await ctx.report_progress(step, count)
+    return "done"
+server.run(transport="sse", port=int(sys.argv[1]))
+"""
+
+
+def sse_server(*, endpoint: str | None = None, api_key: str | None = None) -> ScriptedServer:
+    return ScriptedServer.local(transport="sse", era="legacy", endpoint=endpoint, api_key=api_key)
+
+
+class Ear:
+    """An observer of one kind of event that one can wait for."""
+
+    def __init__(self, client: Client, kind: type[Event]) -> None:
+        self.heard: asyncio.Queue[Any] = asyncio.Queue()
+        self._kind = kind
+        client.observe(self, listen=True)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, self._kind):
+            self.heard.put_nowait(event)
+
+
+@asynccontextmanager
+async def client_of(url: str, **spec: Any) -> AsyncIterator[Client]:
+    client = Client({"url": url, "name": "sse", "transport": "sse", **spec})
+    try:
+        async with asyncio.timeout(START_BOUND):
+            yield client
+    finally:
+        await client.aclose()
+
+
+async def streams_of(server: ScriptedServer) -> int:
+    return sum(record.http_method == "GET" for record in await server.requests())
+
+
+@pytest.mark.requirement("S13")
+async def test_calls_run_side_by_side_on_one_stream():
+    async with sse_server() as server, client_of(server.url) as client:
+        async with asyncio.TaskGroup() as tasks:
+            calls = [
+                tasks.create_task(client.call_tool("echo", {"text": str(n)})) for n in range(50)
+            ]
+        assert [call.result().text for call in calls] == [str(n) for n in range(50)]
+        assert await streams_of(server) == 1
+        assert client.session_id
+
+
+async def test_progress_and_notices_come_on_the_stream():
+    async with sse_server() as server, client_of(server.url) as client:
+        ear = Ear(client, Changed)
+        async with client.stream("steps", {"count": 3, "gap": 0.0}) as call:
+            seen = [event.progress async for event in call if isinstance(event, Progress)]
+        assert seen == [1, 2, 3]
+        await server.notify("notifications/resources/updated", {"uri": "kit://1"})
+        assert (await ear.heard.get()).uri == "kit://1"
+
+
+async def test_headers_of_a_call_go_with_its_post_and_credentials_with_everything():
+    async with (
+        sse_server(api_key="the-key-of-the-kit") as server,
+        client_of(server.url, api_key="the-key-of-the-kit") as client,
+    ):
+        await client.call_tool("echo", {"text": "hi"}, headers={"traceparent": "00-1-2-01"})
+        records = await server.requests()
+    assert {record.headers["authorization"] for record in records} == {"Bearer the-key-of-the-kit"}
+    traced = [record.rpc_method for record in records if "traceparent" in record.headers]
+    assert traced == ["tools/call"]
+
+
+@pytest.mark.requirement("S15")
+@pytest.mark.parametrize(("verb", "method"), [("GET", None), ("POST", "tools/call")])
+async def test_a_401_says_what_the_server_wants(verb: str, method: str | None):
+    async with sse_server() as server, client_of(server.url) as client:
+        challenge = {"www-authenticate": 'Bearer realm="kit"'}
+        await server.script(when(method, verb=verb, status=401, headers=challenge))
+        with pytest.raises(AuthNeeded) as caught:
+            await client.call_tool("echo", {"text": "hi"})
+    assert caught.value.status == 401
+    assert caught.value.www_authenticate == 'Bearer realm="kit"'
+
+
+@pytest.mark.requirement("S13")
+async def test_a_session_that_the_server_forgot_is_opened_anew_and_the_call_runs_once():
+    async with sse_server() as server, client_of(server.url) as client:
+        await client.connect()
+        await server.forget_sessions()
+        await client.call_tool("record", {"key": "once"})
+        assert await server.executions("once") == 1
+        assert await streams_of(server) == 2
+
+
+@pytest.mark.requirement("S14")
+async def test_a_stream_that_breaks_leaves_calls_under_way_unknown_and_the_next_works():
+    async with sse_server() as server, client_of(server.url) as client:
+        ear = Ear(client, Connected)
+        call = asyncio.ensure_future(client.call_tool("slow", {"seconds": 30.0}))
+        await server.requests("tools/call", at_least=1)
+        await server.restart()
+        with pytest.raises(CallOutcomeUnknown) as caught:
+            await call
+        assert caught.value.failure is not None
+        assert caught.value.failure.kind is FailureKind.BROKEN
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+        assert ear.heard.qsize() == 2
+
+
+@pytest.mark.requirement("S14")
+async def test_a_post_that_breaks_fails_its_own_call_only():
+    async with sse_server() as server, client_of(server.url) as client:
+        await server.script(when("tools/call", tool="record", drop="after_run"))
+        sibling = asyncio.ensure_future(client.call_tool("slow", {"seconds": 0.3}))
+        await server.requests("tools/call", at_least=1)
+        with pytest.raises(CallOutcomeUnknown):
+            await client.call_tool("record", {"key": "once"})
+        assert not (await sibling).is_error
+        assert await server.executions("once") == 1
+        assert await streams_of(server) == 1
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9/messages", "https://127.0.0.1/messages"])
+async def test_nothing_is_sent_to_an_endpoint_of_another_origin(endpoint: str):
+    async with sse_server(endpoint=endpoint) as server, client_of(server.url) as client:
+        with pytest.raises(RemoteProtocolError) as caught:
+            await client.call_tool("echo", {"text": "hi"})
+        assert {record.http_method for record in await server.requests()} == {"GET"}
+    assert caught.value.failure is not None
+    assert caught.value.failure.kind is FailureKind.UNREADABLE
+
+
+async def test_a_stream_that_never_names_its_endpoint_is_given_up_in_time():
+    async with sse_server() as server:
+        await server.script(when(verb="GET", hang=True))
+        timeouts = {"connect": 0.3, "call": 1.0}
+        async with client_of(server.url, timeouts=timeouts) as client:
+            begun = time.monotonic()
+            with pytest.raises((ServerUnavailable, CallNotSentInTime)) as caught:
+                await client.call_tool("echo", {"text": "hi"})
+            assert caught.value.delivery is Delivery.NOT_SENT
+            assert time.monotonic() - begun < 3.0
+
+
+# -- the official SDK -----------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@asynccontextmanager
+async def official(port: int) -> AsyncIterator[None]:
+    command = (sys.executable, "-c", PROGRAM, str(port))
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(START_BOUND):
+            while b"running on" not in (line := await process.stderr.readline()):
+                assert line, "the server ended before it was ready"
+        yield
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+@pytest.mark.requirement("S13")
+async def test_a_server_on_the_official_sdk_can_be_used_and_may_restart():
+    port = free_port()
+    async with client_of(f"http://127.0.0.1:{port}/sse") as client:
+        async with official(port):
+            assert [tool.name for tool in await client.list_tools()] == ["add", "steps"]
+            async with client.stream("steps", {"count": 3}) as call:
+                seen = [event.progress async for event in call if isinstance(event, Progress)]
+            assert seen == [1, 2, 3]
+            async with asyncio.TaskGroup() as tasks:
+                sums = [client.call_tool("add", {"a": n, "b": 1}) for n in range(20)]
+                calls = [tasks.create_task(one) for one in sums]
+            assert [call.result().data for call in calls] == [{"result": n + 1} for n in range(20)]
+        async with official(port):
+            assert (await client.call_tool("add", {"a": 2, "b": 3})).data == {"result": 5}

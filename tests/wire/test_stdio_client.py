@@ -1,0 +1,94 @@
+"""A client and its program: what its callers learn when the program fails them."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from mainstay import CallError, CallOutcomeUnknown, Client, ConfigError, Delivery, MainstayError
+from tests.wire.helpers_stdio import BOUND, FAMILY, TOOLS, Undertaker, spec_of
+
+
+async def pid_of(client: Client) -> int:
+    result = await client.call_tool("pid", {})
+    return int(result.raw["content"][0]["text"])
+
+
+@pytest.mark.requirement("S16", "P1")
+async def test_a_call_in_which_the_program_exits_says_how():
+    async with Client(spec_of(TOOLS)) as client:
+        first = await pid_of(client)
+        with pytest.raises(CallOutcomeUnknown) as caught:
+            await client.call_tool("die", {})
+        assert caught.value.exit_code == 7
+        assert caught.value.stderr == "oh no"
+        assert caught.value.delivery is Delivery.UNKNOWN
+        assert await pid_of(client) != first
+
+
+@pytest.mark.requirement("P1")
+async def test_a_program_that_is_killed_between_calls_is_started_again():
+    undertaker = Undertaker()
+    async with Client(spec_of(TOOLS)) as client:
+        first = await pid_of(client)
+        undertaker.know([first])
+        os.kill(first, signal.SIGKILL)
+        await undertaker.all_gone()
+        assert await pid_of(client) != first
+
+
+@pytest.mark.requirement("S14")
+async def test_an_answer_that_is_too_large_fails_its_call_alone():
+    async with Client(spec_of(TOOLS, max_result_bytes=100_000)) as client:
+        first = await pid_of(client)
+        async with asyncio.timeout(BOUND):
+            before, flood, after = await asyncio.gather(
+                pid_of(client),
+                client.call_tool("flood", {}),
+                pid_of(client),
+                return_exceptions=True,
+            )
+        assert isinstance(flood, CallError)
+        assert (before, after) == (first, first)
+
+
+@pytest.mark.requirement("S16")
+async def test_a_missing_command_is_a_clear_error():
+    with pytest.raises(ConfigError) as caught:
+        async with Client({"command": "no-such-program-anywhere"}) as client:
+            await client.list_tools()
+    assert caught.value.key == "command"
+
+
+@pytest.mark.requirement("S16")
+async def test_a_program_that_is_no_server_is_named_with_its_last_words():
+    script = "import sys; print('no licence', file=sys.stderr); sys.exit(4)"
+    with pytest.raises(MainstayError) as caught:
+        async with Client(spec_of(script)) as client:
+            await client.list_tools()
+    assert caught.value.exit_code == 4
+    assert caught.value.stderr == "no licence"
+    assert caught.value.delivery is Delivery.NOT_SENT
+
+
+@pytest.mark.requirement("S16")
+async def test_the_family_of_a_program_goes_with_its_client(tmp_path: Path):
+    """It never answers; the client gives up, and nothing of it stays."""
+    undertaker = Undertaker()
+    script = FAMILY.replace("os.write(1,", f"os.write(os.open({str(tmp_path / 'pids')!r}, 65),")
+    spec = spec_of(script, "stubborn", timeouts={"connect": 1.0, "close": 1.0})
+    opening = asyncio.create_task(Client(spec).list_tools())
+    try:
+        async with asyncio.timeout(BOUND):
+            while not (tmp_path / "pids").exists() or not (tmp_path / "pids").read_text():
+                await asyncio.sleep(0.01)
+        undertaker.know(json.loads((tmp_path / "pids").read_text())["pids"])
+        assert len(undertaker.alive) == 6
+        with pytest.raises(MainstayError):
+            await asyncio.wait_for(opening, BOUND)
+        await undertaker.all_gone()
+    finally:
+        undertaker.bury()
