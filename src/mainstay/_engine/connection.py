@@ -71,6 +71,8 @@ class Connection:
         self.in_flight = 0
         self.stored = stored
         """What the session store keeps of this session; it outlives the connection."""
+        self.broke = ""
+        """Why it ended by itself, if it did."""
         self.lost = False
         """Whether there is no session at the server any more that could be ended."""
         self._spec, self._known = spec, known

@@ -74,7 +74,12 @@ class Core:
         self.observers = Observers(spec.name)
         self.inputs = inputs
         inputs.emit = self.emit
-        self.watch = Watch(spec.name, asked=self._is_watched, catch_up=self._catch_up)
+        self.watch = Watch(
+            spec.name,
+            asked=self._is_watched,
+            answers=bool(inputs.offers),
+            catch_up=self._catch_up,
+        )
         self.shelf = Shelf(self, cache)
         self._changes = 0
         """How often the server said that its tools changed."""

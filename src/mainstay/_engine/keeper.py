@@ -170,11 +170,16 @@ class Keeper:
         self.state = move_client(self.state, ClientState.READY if opened else ClientState.IDLE)
         if isinstance(outcome, Connection):
             self._welcome(outcome)
+            if outcome.broke:  # before anybody could be told
+                self._ended_by_itself(outcome, outcome.broke)
         return outcome
 
     async def _open_one(self) -> Connection | Exception:
         self._generation += 1
-        return await self._opener.open(self._generation, self._log_level())
+        outcome = await self._opener.open(self._generation, self._log_level())
+        if isinstance(outcome, Connection):
+            await self._watch.stand(outcome)
+        return outcome
 
     def _welcome(self, connection: Connection) -> None:
         agreement = connection.agreement
@@ -188,7 +193,6 @@ class Keeper:
                 session_id=connection.wire.session_id,
             )
         )
-        self.listen()
 
     async def _credentials(self, method: str) -> Mapping[str, str]:
         assert self.auth is not None
@@ -235,7 +239,7 @@ class Keeper:
 
     def listen(self) -> None:
         """Hear what the server says outside of calls, if somebody wants to."""
-        if self.connection is not None and self._watch.wanted:
+        if self.connection is not None and self._watch.wanted_on(self.connection):
             self.connection.listen(self._watch.listen)
 
     async def _on_message(self, message: IncomingMessage) -> None:

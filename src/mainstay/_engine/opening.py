@@ -50,6 +50,8 @@ class Opener:
         self._line: Line | None = None
         self.era: Era | None = None
         """The server's era, once it is known."""
+        self._agreed = False
+        """Whether a handshake on this line has worked."""
         self.alive: list[Connection] = []
 
     @property
@@ -63,7 +65,8 @@ class Opener:
         except ConfigError as error:
             return error
         await self._bury(self._line)
-        stored = await self._resuming.load() if self._resuming else None
+        resuming = self._resuming if self._line.resumable else None
+        stored = await resuming.load() if resuming else None
         outcome = await self._open_on(self._line, generation, log_level, stored=stored)
         if isinstance(outcome, DiedOfProbe):
             outcome = await self._open_on(self._line, generation, log_level, known=Era.LEGACY)
@@ -83,7 +86,7 @@ class Opener:
         stored: StoredSession | None = None,
     ) -> Connection | Exception:
         connection = Connection(
-            line.wire(lambda reason: self._on_lost(connection, reason)),
+            line.wire(lambda reason: self._note_end(connection, reason)),
             self._spec,
             generation,
             client_info=self._client_info,
@@ -95,10 +98,16 @@ class Opener:
         self.alive = [*(c for c in self.alive if not c.is_over), connection]
         return await connection.open(log_level) or connection
 
+    def _note_end(self, connection: Connection, reason: str) -> None:
+        connection.broke = reason
+        self._on_lost(connection, reason)
+
     async def _settle(self, connection: Connection) -> None:
         """Remember what the opening learned."""
         self.era = connection.era
-        if self._resuming is not None and connection.era is Era.LEGACY:
+        self._agreed = self._agreed or connection.stored is None
+        resumable = self._line is not None and self._line.resumable
+        if self._resuming is not None and resumable and connection.era is Era.LEGACY:
             await self._resuming.keep(connection)
 
     def lost(self, connection: Connection) -> None:
@@ -123,7 +132,7 @@ class Opener:
         spec = self._spec
         if not isinstance(outcome, WireFault) or outcome.evidence.error is not None:
             return False
-        open_question = bool(spec.url) and spec.transport is None and self.era is None
+        open_question = bool(spec.url) and spec.transport is None and not self._agreed
         refused = outcome.evidence.status in _NO_STREAMABLE_HTTP
         return open_question and refused and spec.mode != "modern"
 

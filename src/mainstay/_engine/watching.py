@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mainstay.client")
 
 _BACKOFF = Backoff()
+_STAND = 2.0
+"""Seconds for a server to open the stream on which it may ask something."""
 _CHANGES: dict[str, Literal["tools", "prompts", "resources", "resource"]] = {
     "notifications/tools/list_changed": "tools",
     "notifications/prompts/list_changed": "prompts",
@@ -45,9 +47,17 @@ class Watch:
     """What one client wants to hear. Outlives connections; `listen` runs on each."""
 
     def __init__(
-        self, server: str, *, asked: Callable[[], bool], catch_up: Callable[[], Awaitable[None]]
+        self,
+        server: str,
+        *,
+        asked: Callable[[], bool],
+        answers: bool,
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
         self._server, self._asked, self._catch_up = server, asked, catch_up
+        self._answers = answers
+        """Whether the client answers questions, which legacy servers ask outside of calls, too."""
+        self._standing = asyncio.Event()
         self.uris: dict[str, None] = {}
         """Resources to be told about."""
         self._heard = False
@@ -57,6 +67,21 @@ class Watch:
     @property
     def wanted(self) -> bool:
         return self._asked() or bool(self.uris)
+
+    def wanted_on(self, connection: Connection) -> bool:
+        return self.wanted or (self._answers and connection.era is Era.LEGACY)
+
+    async def stand(self, connection: Connection) -> None:
+        """Listen. Where the server may ask something, not before it can be heard: what a server
+        asks while nobody listens is lost."""
+        if not self.wanted_on(connection):
+            return
+        self._standing.clear()
+        connection.listen(self.listen)
+        if self._answers and connection.era is Era.LEGACY:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STAND):
+                    await self._standing.wait()
 
     def reset(self) -> None:
         """The client is closed: the next opening begins from scratch."""
@@ -77,6 +102,8 @@ class Watch:
                     await self._modern(connection, chores)
         except Exception:
             logger.exception("%s: listening failed", self._server)
+        finally:
+            self._standing.set()
 
     # -- legacy ---------------------------------------------------------------------------------
 
@@ -145,6 +172,7 @@ class Watch:
 
     def _opened(self, chores: asyncio.TaskGroup) -> None:
         """A stream stands. After the first one, there was a gap."""
+        self._standing.set()
         if self._heard:
             chores.create_task(self._close_gap())
         self._heard = True

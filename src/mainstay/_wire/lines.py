@@ -45,6 +45,7 @@ class HttpLine:
     """Streamable HTTP: one HTTP client for all generations."""
 
     channel = Channel.REQUESTS
+    resumable = True
     exclusive = False
     speaks_modern = True
 
@@ -74,6 +75,7 @@ class SseLine:
     """HTTP+SSE of 2024-11-05: one HTTP client for all generations, a stream for each."""
 
     channel = Channel.PIPE
+    resumable = False
     exclusive = False
     speaks_modern = False
 
@@ -108,6 +110,7 @@ class PipeLine:
     """A process, or a server in this one: each generation is a new one."""
 
     channel = Channel.PIPE
+    resumable = False
     exclusive = True
     speaks_modern = True
 

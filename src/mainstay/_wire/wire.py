@@ -82,6 +82,8 @@ class Line(Protocol):
     """One way to one server. Belongs to a keeper; its wires come one after the other."""
 
     channel: Channel
+    resumable: bool
+    """Whether a session outlives the wire on which it was opened."""
     exclusive: bool
     """Whether the next generation has to wait for the end of a lost one."""
 
