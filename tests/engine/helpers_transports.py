@@ -7,7 +7,7 @@ HTTP+SSE stands the test kit, in this process the SDK's `MCPServer`.
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -63,6 +63,10 @@ class Served(Protocol):
         """How many calls of a tool have come; waits for so many."""
         ...
 
+    async def moments(self, tool: str) -> list[float]:
+        """When its calls came, in seconds."""
+        ...
+
     async def ledger(self) -> dict[str, int]: ...
 
     async def executions(self, key: str) -> int: ...
@@ -99,6 +103,9 @@ class Kit:
     async def arrived(self, tool: str, at_least: int = 0) -> int:
         return len(await self.server.requests(tool=tool, at_least=at_least))
 
+    async def moments(self, tool: str) -> list[float]:
+        return [record.at for record in await self.server.requests(tool=tool)]
+
     async def ledger(self) -> dict[str, int]:
         return await self.server.ledger()
 
@@ -126,7 +133,7 @@ class Workshop:
 
     def __init__(self) -> None:
         self._ledger: Counter[str] = Counter()
-        self._calls: Counter[str] = Counter()
+        self._calls: dict[str, list[float]] = defaultdict(list)
         self._given_up: list[str | None] = []
         self._doomed: dict[str, tuple[When, int | None]] = {}
         self._lives = 0
@@ -173,7 +180,7 @@ class Workshop:
     @asynccontextmanager
     async def _at_work(self, tool: str, key: str) -> AsyncIterator[None]:
         """Write down who runs; be cancelled where somebody wants that."""
-        self._calls[tool] += 1
+        self._calls[tool].append(time.monotonic())
         when, times = self._doomed.get(tool, (None, 0))
         if when and times is not None:
             self._doomed[tool] = (when, times - 1)
@@ -205,8 +212,11 @@ class Workshop:
     # -- what it is asked -----------------------------------------------------------------------
 
     async def arrived(self, tool: str, at_least: int = 0) -> int:
-        await until(lambda: self._calls[tool] >= at_least, f"calls of {tool}")
-        return self._calls[tool]
+        await until(lambda: len(self._calls[tool]) >= at_least, f"calls of {tool}")
+        return len(self._calls[tool])
+
+    async def moments(self, tool: str) -> list[float]:
+        return list(self._calls[tool])
 
     async def ledger(self) -> dict[str, int]:
         return {key: runs for key, runs in self._ledger.items() if runs}

@@ -58,7 +58,8 @@ CRASHES: list[tuple[Way, When]] = [
     *itertools.product((*STDIO, SSE), ("on reading", "after the run", "in the answer")),
     *itertools.product(IN_PROCESS, ("on reading", "after the run")),
 ]
-every_safety = pytest.mark.parametrize("safety", SAFETIES, ids=lambda safety: safety.tool)
+STRICT = [safety for safety in SAFETIES if not safety.may_run_twice]
+every_strict_safety = pytest.mark.parametrize("safety", STRICT, ids=lambda safety: safety.tool)
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ async def test_a_server_that_dies_under_a_call_runs_it_as_often_as_the_law_allow
 # -- what never left ----------------------------------------------------------------------------
 
 
-@every_safety
+@every_strict_safety
 @over_stdio
 async def test_a_process_that_was_dead_already_costs_nobody_a_call(way: Way, safety: Safety):
     async with serving(way, ONE_REPLAY) as (server, client):
@@ -146,7 +147,7 @@ async def test_a_server_that_is_killed_at_any_moment_runs_no_call_twice(way: Way
                     assert runs <= 1
 
 
-@every_safety
+@every_strict_safety
 async def test_a_lost_session_over_sse_costs_nobody_a_call(safety: Safety):
     async with serving(SSE, ONE_REPLAY) as (server, client):
         await client.list_tools()
@@ -169,7 +170,7 @@ async def test_a_lost_session_over_sse_that_stays_lost_was_refused():
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["passing", "lasting"])
-@every_safety
+@every_strict_safety
 async def test_a_post_over_sse_that_found_no_connection_was_not_sent(safety: Safety, lasting: bool):
     async with (
         ScriptedServer.local(era="legacy", transport="sse", tools=OWN_TOOLS) as server,
@@ -218,7 +219,7 @@ async def stopped(way: Way) -> Any:
         await ended(large)
 
 
-@every_safety
+@every_strict_safety
 @over_stdio
 async def test_what_was_queued_behind_a_full_pipe_when_the_process_died_was_not_sent(
     way: Way, stopped: Any, safety: Safety

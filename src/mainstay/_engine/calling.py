@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mainstay._engine.call import Emit
 from mainstay._engine.core import Core
-from mainstay._engine.inputs import Question
+from mainstay._engine.inputs import Question, nobody_answers
+from mainstay._engine.legs import Legs
 from mainstay._rules.recovery import Policy
 from mainstay.errors import Failure, InvalidResult
 from mainstay.events import CallEvent, Completed, Failed, Log, Progress, Replaying, Started
@@ -25,7 +26,6 @@ from mainstay.results import CallResult
 
 if TYPE_CHECKING:
     from mainstay._engine.outgoing import Outgoing
-    from mainstay._engine.pursuit import Pursuit
     from mainstay._engine.toolbook import KnownTool
 
 logger = logging.getLogger("mainstay.client")
@@ -57,12 +57,12 @@ class Calling:
     def __init__(self, core: Core, wanted: Wanted) -> None:
         self._core, self._server = core, core.spec.name
         self._name, self._wanted = wanted.name, wanted
-        self._timeout = core.spec.timeouts.call if wanted.timeout is None else wanted.timeout
+        timeout = core.spec.timeouts.call if wanted.timeout is None else wanted.timeout
+        self._legs = Legs(core, timeout)
         self._emit: Emit | None = None
         self._id = ""
-        self._pursuit: Pursuit | None = None
-        self._attempts = 0
         self._asking: set[asyncio.Task[Any]] = set()
+        self._over = False
 
     async def carry_out(self, emit: Emit | None = None) -> CallResult:
         """Send it and judge what comes back. `emit` makes it a watched call."""
@@ -88,10 +88,11 @@ class Calling:
             if self._core.era == "modern" and raw.get("resultType") == "input_required":
                 raw = await self._complete(known, arguments, raw)
         finally:
+            self._over = True
             for task in self._asking:
                 task.cancel()
         duration = time.monotonic() - began
-        result = CallResult(raw, self._server, self._name, self._attempts, duration)
+        result = CallResult(raw, self._server, self._name, self._legs.attempts, duration)
         self._check_result(known, result)
         return result
 
@@ -100,12 +101,7 @@ class Calling:
     ) -> dict[str, Any]:
         outgoing = self._outgoing(known, arguments)
         outgoing.params = {**(outgoing.params or {}), **more}
-        pursuit = self._pursuit = self._core.pursuit(outgoing)
-        try:
-            return await pursuit.run()
-        finally:
-            self._attempts += pursuit.attempts
-            self._timeout = max(pursuit.left, 0.001)  # one deadline for all the rounds
+        return await self._legs.go(outgoing)
 
     # -- what the server asks on the way --------------------------------------------------------
 
@@ -129,16 +125,23 @@ class Calling:
             return await self._send(known, arguments, more)
 
         return await complete(
-            raw, send=send, ask=self._ask_in_round, server=self._server, what=self._name
+            raw,
+            send=send,
+            ask=self._ask_in_round,
+            pause=self._legs.pause,
+            server=self._server,
+            what=self._name,
         )
 
     async def _ask_in_round(self, key: str, method: str, params: Mapping[str, Any]) -> Any:
         question = Question(self._tell, method, params, self._common(), key)
-        return await self._core.inputs.answer(question, watched=self._emit is not None)
+        return await self._core.answer(question, watched=self._emit is not None)
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
         """Answer a question that a legacy server asks while it works on this call."""
-        task, pursuit = asyncio.current_task(), self._pursuit
+        if self._over:
+            return nobody_answers("the call is over")
+        task, pursuit = asyncio.current_task(), self._legs.pursuit
         assert task is not None
         assert pursuit is not None
         self._asking.add(task)
@@ -151,7 +154,7 @@ class Calling:
     # -- before sending -------------------------------------------------------------------------
 
     def _checked_arguments(self, known: KnownTool | None) -> dict[str, Any]:
-        if not self._timeout > 0:
+        if not self._legs.left > 0:
             raise self._core.invalid(self._name, "its timeout is no positive number of seconds")
         arguments = dict(self._wanted.arguments or {})
         if known is None:
@@ -175,7 +178,7 @@ class Calling:
             method="tools/call",
             tool=self._name,
             params=self._params(arguments),
-            timeout=self._timeout,
+            timeout=self._legs.left,
             headers=self._core.checked_headers(self._wanted.headers, self._name),
             policy=Policy(spec.replay_tools.get(self._name, spec.replay)),
             repeatable=known is not None and known.repeatable,
@@ -224,8 +227,8 @@ class Calling:
             return
         total = total if isinstance(total, int | float) else None
         message = message if isinstance(message, str) else None
-        if self._pursuit is not None:
-            self._pursuit.extend()
+        if self._legs.pursuit is not None:
+            self._legs.pursuit.extend()
         self._tell(Progress(progress=progress, total=total, message=message, **self._common()))
         if self._wanted.on_progress is not None:
             await self._call_back(self._wanted.on_progress, progress, total, message)

@@ -152,11 +152,15 @@ class Connection:
     def listen(self, listening: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
         """Have this done for as long as the connection lasts, in place of what was done before."""
         if self.state is ConnectionState.READY:
-            self._stop_listening()
+            self.stop_listening()
             loop = asyncio.get_running_loop()
             self._listener = loop.create_task(listening(self), context=Context())
 
-    def _stop_listening(self) -> None:
+    @property
+    def is_listening(self) -> bool:
+        return self._listener is not None and not self._listener.done()
+
+    def stop_listening(self) -> None:
         if self._listener is not None:
             self._listener.cancel()
 
@@ -236,7 +240,7 @@ class Connection:
 
     async def _wind_up(self) -> None:
         if self._listener is not None:
-            self._stop_listening()
+            self.stop_listening()
             await asyncio.wait((self._listener,))
         await self.wire.errands.flush(_FLUSH)
         if not self.lost:
@@ -250,7 +254,7 @@ class Connection:
             self.state = ConnectionState.DRAINING  # cancelled by somebody who cancels everything
         if not self._ready.done():
             self._ready.set_result(broken("the client was closed while connecting", Attempt()))
-        self._stop_listening()
+        self.stop_listening()
         try:
             await self.wire.close()
         except Exception:

@@ -6,29 +6,30 @@ no I/O; the SDK and the HTTP library are imported when the keeper is first neede
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
-from mainstay._engine.inputs import Inputs
+from mainstay._engine.credentials import server_headers, static_key
+from mainstay._engine.inputs import Inputs, Question, nobody_answers
+from mainstay._engine.legs import Legs
 from mainstay._engine.observing import Observers
 from mainstay._engine.shelf import Shelf
 from mainstay._engine.watching import Watch
 from mainstay._rules import headers as header_rules
 from mainstay._rules.classify import SESSION_ROWS, SessionRow
 from mainstay._version import __version__
-from mainstay.auth import Authorizer, StaticKey
+from mainstay.auth import Authorizer
 from mainstay.config import ServerSpec
-from mainstay.config.spec import warn
 from mainstay.errors import ConfigError, InvalidArguments
 from mainstay.events import Changed, Disconnected, Event
 from mainstay.stores import SessionStore
 
 if TYPE_CHECKING:
     from mcp.client.caching import ResponseCacheStore
+    from pydantic import BaseModel
 
     from mainstay._engine.keeper import Keeper
     from mainstay._engine.negotiate import Agreement
@@ -57,7 +58,7 @@ class Core:
         cache: ResponseCacheStore | None,
     ) -> None:
         self.spec, self._principal = spec, principal
-        self._auth = auth or _static_key(spec)
+        self._auth = auth or static_key(spec)
         if store is not None and auth is not None and principal is None:
             raise ConfigError(
                 "nothing tells whose sessions are stored",
@@ -66,7 +67,7 @@ class Core:
                 remedy="Name the principal for whom the authorizer speaks",
             )
         self._store = store
-        self._headers = _server_headers(spec)
+        self._headers = server_headers(spec)
         self._client_info = dict(client_info or {"name": "mainstay", "version": __version__})
         self._session_rows = (*session_rows, *SESSION_ROWS)
         self._terminate = terminate_on_close
@@ -141,10 +142,10 @@ class Core:
 
     # -- sending --------------------------------------------------------------------------------
 
-    def pursuit(self, outgoing: Outgoing) -> Pursuit:
+    def pursuit(self, outgoing: Outgoing, epoch: int | None = None) -> Pursuit:
         from mainstay._engine.pursuit import Pursuit
 
-        return Pursuit(self.keeper(), outgoing)
+        return Pursuit(self.keeper(), outgoing, epoch)
 
     async def pursue(
         self,
@@ -193,17 +194,42 @@ class Core:
 
     async def converse(self, method: str, params: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         """A request that may be answered by questions; whether it was."""
-        raw = await self.pursue(method, params)
+        from mainstay._engine.outgoing import Outgoing
+
+        legs = Legs(self, self.spec.timeouts.call)
+
+        async def send(more: dict[str, Any]) -> dict[str, Any]:
+            return await legs.go(Outgoing(method=method, params={**params, **more}, timeout=0))
+
+        raw = await send({})
         if self.era != "modern" or raw.get("resultType") != "input_required":
             return raw, False
         from mainstay._engine.rounds import complete
 
-        async def send(more: dict[str, Any]) -> dict[str, Any]:
-            return await self.pursue(method, {**params, **more})
-
-        name = self.spec.name
-        ended = await complete(raw, send=send, ask=self.inputs.ask, server=name, what=method)
+        ended = await complete(
+            raw,
+            send=send,
+            ask=self._ask,
+            pause=legs.pause,
+            server=self.spec.name,
+            what=method,
+        )
         return ended, True
+
+    async def _ask(self, key: str, method: str, params: Mapping[str, Any]) -> BaseModel:
+        return await self.answer(self.inputs.unrelated(method, params, key), watched=False)
+
+    async def answer(self, question: Question, *, watched: bool) -> BaseModel:
+        """The SDK's result or `ErrorData`. Closing the client ends the waiting for it."""
+        answering = asyncio.ensure_future(self.inputs.answer(question, watched=watched))
+        closed = asyncio.ensure_future(self.keeper().closed.wait())
+        try:
+            await asyncio.wait((answering, closed), return_when=asyncio.FIRST_COMPLETED)
+            return answering.result() if answering.done() else nobody_answers("the client closed")
+        finally:
+            closed.cancel()
+            answering.cancel()
+            await asyncio.wait((answering, closed))
 
     # -- listing --------------------------------------------------------------------------------
 
@@ -263,31 +289,3 @@ class Core:
             case _:
                 pass
         self.observers.tell(event)
-
-
-def _static_key(spec: ServerSpec) -> Authorizer | None:
-    return StaticKey(spec.api_key.get_secret_value()) if spec.api_key is not None else None
-
-
-def _server_headers(spec: ServerSpec) -> dict[str, str]:
-    try:
-        checked = header_rules.check(spec.headers, origin="headers")
-    except header_rules.HeaderRefused as refused:
-        key = f"headers.{refused.name}"
-        raise ConfigError(
-            refused.reason, server=spec.name, key=key, remedy="Remove or correct it"
-        ) from None
-    kept, ignored = header_rules.split_ignored(checked)
-    for name in ignored:
-        text = f"{spec.name}: the header {name!r} is the protocol's own and is ignored"
-        warn(text)
-    return {"user-agent": f"mainstay/{__version__}", **_basic_auth(spec.url), **kept}
-
-
-def _basic_auth(url: str) -> dict[str, str]:
-    """The credentials in a URL, as the header that they stand for."""
-    parts = urlsplit(url)
-    if parts.username is None:
-        return {}
-    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return {"authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}

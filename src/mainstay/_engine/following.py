@@ -12,13 +12,13 @@ from mainstay.errors import CallRejected, Delivery, Failure, FailureKind
 async def subscribe(core: Core, uri: str) -> None:
     """Have `Changed` told for this resource. Raises `CallRejected` where that cannot be had."""
     await core.connect()
-    known = uri in core.watch.uris
+    if uri in core.watch.uris:
+        return
     core.watch.uris[uri] = None
     try:
         await _subscribe_now(core, uri)
     except BaseException:
-        if not known:
-            core.watch.uris.pop(uri, None)
+        core.watch.uris.pop(uri, None)
         raise
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, ValidationError
 
+from mainstay._engine.cancelling import is_cancelled
 from mainstay.errors import ConfigError
 from mainstay.events import InputNeeded
 
@@ -26,11 +28,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mainstay.client")
 
-Answerer = Callable[[InputNeeded], Awaitable[Any]]
+Answerer = Callable[[InputNeeded], Awaitable[Any] | Any]
 """From a question to its answer: a mapping in wire shape or one of the SDK's result types. None
 declines."""
 Answers = Answerer | Literal["caller"]
 """`"caller"`: whoever made the call answers, in its stream or with `input="return"`."""
+
+_LAST_MOMENT = 1.0
+"""Seconds for a function that is cancelled to end."""
 
 ELICITATION, SAMPLING, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
 
@@ -82,15 +87,12 @@ class Inputs:
             attempt = current_attempt.get()
             if attempt is not None and attempt.ask is not None:
                 return await attempt.ask(method, found)
-            return await self.answer(self._unrelated(method, found), watched=False)
+            return await self.answer(self.unrelated(method, found), watched=False)
 
         return asked
 
-    async def ask(self, key: str, method: str, params: Mapping[str, Any]) -> BaseModel:
-        """A question of a modern server, in the course of something that nobody watches."""
-        return await self.answer(self._unrelated(method, params, key), watched=False)
-
-    def _unrelated(self, method: str, params: Mapping[str, Any], key: str = "") -> Question:
+    def unrelated(self, method: str, params: Mapping[str, Any], key: str = "") -> Question:
+        """A question in the course of something that nobody watches."""
         nobodys = {"server": self._server, "tool": "", "call_id": ""}
         return Question(self.emit, method, params, nobodys, key)
 
@@ -101,6 +103,11 @@ class Inputs:
                 found = await self._find(question, watched=watched)
         except TimeoutError:
             logger.warning("%s: nobody answered %s in time", self._server, question.method)
+            found = None
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            logger.warning("%s: answering %s was cancelled", self._server, question.method)
             found = None
         except Exception:
             logger.exception("%s: answering %s failed", self._server, question.method)
@@ -116,12 +123,12 @@ class Inputs:
         question.ask()
         if answers == "caller":
             return await question.response if watched else None
-        asking = asyncio.ensure_future(answers(question.needed))
+        asking = asyncio.ensure_future(_call(answers, question.needed))
         try:
             await asyncio.wait((asking, question.response), return_when=asyncio.FIRST_COMPLETED)
             return question.response.result() if question.response.done() else await asking
         finally:
-            asking.cancel()
+            await _end(asking)
 
 
 class Question:
@@ -153,6 +160,19 @@ class Question:
             self.response.set_result(answer)
 
 
+async def _call(answers: Answerer, needed: InputNeeded) -> Any:
+    found = answers(needed)
+    return await found if inspect.isawaitable(found) else found
+
+
+async def _end(asking: asyncio.Future[Any]) -> None:
+    """Leave no task behind, nor an exception that nobody has looked at."""
+    asking.cancel()
+    await asyncio.wait((asking,), timeout=_LAST_MOMENT)
+    if asking.done() and not asking.cancelled():
+        asking.exception()
+
+
 def _as_answers(roots: Answers | Sequence[str | Path] | None) -> Answers | None:
     if roots is None or roots == "caller" or callable(roots):
         return cast("Answers | None", roots)
@@ -170,15 +190,27 @@ def _as_uri(root: str | Path) -> str:
 
 
 def _checked(server: str, method: str, answers: Answers) -> Answers:
-    if answers == "caller" or inspect.iscoroutinefunction(answers) or callable(answers):
+    if answers == "caller" or callable(answers):
         return answers
     key = {SAMPLING: "sampling", ELICITATION: "elicitation", ROOTS: "roots"}[method]
     raise ConfigError(
-        f"answers are an async function or 'caller', not {type(answers).__name__}",
+        f"answers are a function or 'caller', not {type(answers).__name__}",
         server=server,
         key=key,
-        remedy="Give an async function that takes an InputNeeded",
+        remedy="Give a function, async or not, that takes an InputNeeded",
     )
+
+
+def nobody_answers(why: str) -> BaseModel:
+    import mcp_types as types
+
+    return types.ErrorData(code=types.INVALID_REQUEST, message=why)
+
+
+def _sendable(answer: BaseModel) -> BaseModel:
+    """Raises ValueError for what JSON has no word for."""
+    json.dumps(answer.model_dump(by_alias=True, mode="json", exclude_none=True), allow_nan=False)
+    return answer
 
 
 def _typed(server: str, method: str, found: Any) -> BaseModel:
@@ -187,16 +219,16 @@ def _typed(server: str, method: str, found: Any) -> BaseModel:
     if found is None and method == ELICITATION:
         return types.ElicitResult(action="decline")
     if found is None:
-        return types.ErrorData(code=types.INVALID_REQUEST, message=f"nobody answers {method}")
-    if isinstance(found, BaseModel):
-        return found
+        return nobody_answers(f"nobody answers {method}")
     models: dict[str, tuple[type[BaseModel], ...]] = {
         ELICITATION: (types.ElicitResult,),
         SAMPLING: (types.CreateMessageResult, types.CreateMessageResultWithTools),
         ROOTS: (types.ListRootsResult,),
     }
-    for model in models[method]:
-        with contextlib.suppress(ValidationError):
-            return model.model_validate(found)
+    if isinstance(found, types.ErrorData):
+        return found
+    for model in models.get(method, ()):
+        with contextlib.suppress(ValidationError, ValueError):
+            return _sendable(found if isinstance(found, model) else model.model_validate(found))
     logger.error("%s: the answer to %s is not what the protocol wants there", server, method)
     return types.ErrorData(code=types.INTERNAL_ERROR, message="the client's answer is malformed")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from typing import Any, cast
@@ -19,6 +18,7 @@ from mcp_types import Implementation
 
 from mainstay._engine.belonging import Belonging
 from mainstay._engine.connection import Connection
+from mainstay._engine.home import Home
 from mainstay._engine.inputs import Inputs
 from mainstay._engine.negotiate import Agreement
 from mainstay._engine.opening import Opener
@@ -34,7 +34,6 @@ from mainstay._wire.attempt import Attempt
 from mainstay._wire.exchange import broken
 from mainstay.auth import Authorizer
 from mainstay.config import ServerSpec
-from mainstay.errors import WrongLoop
 from mainstay.events import Connected, Disconnected, Event
 from mainstay.stores import SessionStore
 
@@ -77,10 +76,10 @@ class Keeper:
         self.bucket = TokenBucket(spec.replay_burst, spec.replay_rate)
         self.troubled_since: float | None = None
         """Since when nothing but transport faults came back (seconds since the epoch)."""
-        self._closed = asyncio.Event()
+        self.closed = asyncio.Event()
         self.auth_lock = asyncio.Lock()
         self.auth_epoch = 0
-        self._home: tuple[asyncio.AbstractEventLoop, int] | None = None
+        self.home = Home(self.spec.name)
         self._opening: asyncio.Task[Connection | Exception] | None = None
         self._closing: asyncio.Task[None] | None = None
         self.belonging = Belonging(
@@ -136,25 +135,13 @@ class Keeper:
             return connection
         if self._closing is not None:
             await asyncio.shield(self._closing)
-        self.check_home()
+        self.home.check()
         if connection is not None:
             self.retire(connection, lost=True, reason="it ended by itself")
         if self._opening is None or self._opening.done():  # done: a task that started eagerly
             loop = asyncio.get_running_loop()
             self._opening = loop.create_task(self._open_next(), context=Context())
         return await asyncio.shield(self._opening)
-
-    def check_home(self) -> None:
-        """A client belongs to one loop and one process."""
-        here = (asyncio.get_running_loop(), os.getpid())
-        if self._home is None:
-            self._home = here
-        elif self._home != here:
-            what = "process" if self._home[1] != here[1] else "event loop"
-            raise WrongLoop(
-                f"{self.spec.name}: this client was opened in another {what}. Close it there with"
-                " aclose(), or make a client here"
-            )
 
     async def _open_next(self) -> Connection | Exception:
         if self.state is ClientState.IDLE:
@@ -203,7 +190,7 @@ class Keeper:
         """Sleep before a replay; closing the client ends it early."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._closed.wait()
+                await self.closed.wait()
 
     # -- losing ---------------------------------------------------------------------------------
 
@@ -239,8 +226,13 @@ class Keeper:
 
     def listen(self) -> None:
         """Hear what the server says outside of calls, if somebody wants to."""
-        if self.connection is not None and self._watch.wanted_on(self.connection):
-            self.connection.listen(self._watch.listen)
+        connection = self.connection
+        if connection is None:
+            return
+        if not self._watch.wanted_on(connection):
+            connection.stop_listening()
+        elif not self._watch.covers(connection):
+            connection.listen(self._watch.listen)
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if not isinstance(message, Exception):
@@ -252,14 +244,13 @@ class Keeper:
 
     async def aclose(self) -> None:
         """Release everything. From any task, twice, during a handshake: always, and promptly."""
-        if self._home is None:
+        if self.home.loop is None:
             return
-        loop, process = self._home
-        forked = process != os.getpid()
-        if forked or loop.is_closed():
-            self._forget(forked=forked)
+        if self.home.is_gone:
+            self._forget(forked=self.home.forked)
             return
-        self.check_home()
+        self.home.check()
+        loop = self.home.loop
         if self._closing is None:
             self._closing = loop.create_task(self._close(), context=Context())
         await asyncio.shield(self._closing)
@@ -268,7 +259,7 @@ class Keeper:
         self.state = move_client(self.state, ClientState.CLOSING)
         self._generation += 1
         self.epoch = self._generation
-        self._closed.set()
+        self.closed.set()
         connection, self.connection = self.connection, None
         opener = self._opener
         await asyncio.gather(

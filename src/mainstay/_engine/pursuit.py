@@ -55,9 +55,10 @@ _TRANSPORT_FAULTS = (FailureKind.UNREACHABLE, FailureKind.BROKEN, FailureKind.EX
 class Pursuit:
     """Belongs to the task that runs it; used once."""
 
-    def __init__(self, keeper: Keeper, outgoing: Outgoing) -> None:
+    def __init__(self, keeper: Keeper, outgoing: Outgoing, epoch: int | None = None) -> None:
         self._keeper, self._out = keeper, outgoing
-        self._epoch = keeper.epoch
+        self.epoch = keeper.epoch if epoch is None else epoch
+        """The time from one closing of the client to the next, in which it may be sent."""
         self.attempts = 0
         self.worst = Delivery.NOT_SENT
         """What is true of the request over all its attempts."""
@@ -127,7 +128,7 @@ class Pursuit:
 
     async def _pursue(self) -> dict[str, Any]:
         keeper = self._keeper
-        keeper.check_home()
+        keeper.home.check()
         while True:
             self.attempts += 1
             outcome = await self._try()
@@ -145,7 +146,7 @@ class Pursuit:
             self._already.add(decision.connection)
             mended = await mend(keeper, decision.connection, outcome, self._out)
             wait = decision.replay_after
-            if wait is None or not mended or self._epoch != keeper.epoch:
+            if wait is None or not mended or self.epoch != keeper.epoch:
                 raise self._error(outcome)
             if decision.costs_budget and not keeper.bucket.take(self._loop.time()):
                 raise self._error(outcome)
@@ -174,7 +175,7 @@ class Pursuit:
         return outcome
 
     async def _send(self) -> dict[str, Any] | Setback:
-        if self._epoch != self._keeper.epoch:
+        if self.epoch != self._keeper.epoch:
             raise closed_meanwhile(self._keeper.spec.name, self._out, self)
         connection, auth_epoch = None, self._keeper.auth_epoch
         attempt = self._attempt = Attempt(

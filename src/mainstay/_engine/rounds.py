@@ -23,6 +23,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
 
 Send = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Sends the request again, with these parameters added."""
+Pause = Callable[[float], Awaitable[None]]
 Ask = Callable[[str, str, Mapping[str, Any]], Awaitable[BaseModel]]
 """From a key, a method and its parameters to the SDK's result or `ErrorData`."""
 
@@ -32,10 +33,10 @@ def needs_input(raw: Mapping[str, Any]) -> bool:
 
 
 async def complete(
-    raw: dict[str, Any], *, send: Send, ask: Ask, server: str, what: str
+    raw: dict[str, Any], *, send: Send, ask: Ask, pause: Pause, server: str, what: str
 ) -> dict[str, Any]:
     """The result at the end of all rounds. Raises `InputNotGiven`."""
-    pause = _FIRST_PAUSE
+    seconds = _FIRST_PAUSE
     for _ in range(MOST_ROUNDS):
         if not needs_input(raw):
             return raw
@@ -44,8 +45,8 @@ async def complete(
         if requests:
             more["inputResponses"] = await _answers(requests, ask, server, what)
         else:
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            await pause(seconds)
+            seconds = min(seconds * 2, _LONGEST_PAUSE)
         if "requestState" in raw:
             more["requestState"] = raw["requestState"]
         raw = await send(more)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mainstay.client")
 
 _BACKOFF = Backoff()
-_STAND = 2.0
+_STAND = 1.0
 """Seconds for a server to open the stream on which it may ask something."""
 _CHANGES: dict[str, Literal["tools", "prompts", "resources", "resource"]] = {
     "notifications/tools/list_changed": "tools",
@@ -62,6 +62,8 @@ class Watch:
         """Resources to be told about."""
         self._heard = False
         """Whether somebody listened before, so that there is a gap to close."""
+        self._asked_for: tuple[str, ...] = ()
+        """The resources of the last modern subscription."""
         self._honoured: asyncio.Future[frozenset[str]] | None = None
 
     @property
@@ -82,6 +84,11 @@ class Watch:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STAND):
                     await self._standing.wait()
+
+    def covers(self, connection: Connection) -> bool:
+        """Whether what is listened to on it already brings all that is wanted."""
+        same = connection.era is Era.LEGACY or self._asked_for == tuple(self.uris)
+        return connection.is_listening and same
 
     def reset(self) -> None:
         """The client is closed: the next opening begins from scratch."""
@@ -142,6 +149,7 @@ class Watch:
 
         from mainstay._wire.fault import WireFault
 
+        self._asked_for = tuple(self.uris)
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(connection.patience):
@@ -150,7 +158,7 @@ class Watch:
                         tools_list_changed=True,
                         prompts_list_changed=True,
                         resources_list_changed=True,
-                        resource_subscriptions=tuple(self.uris),
+                        resource_subscriptions=self._asked_for,
                     )
                     subscription = await stack.enter_async_context(subscribing)
                 self._honour(subscription.honored.resource_subscriptions or ())

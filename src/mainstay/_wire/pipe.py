@@ -44,6 +44,7 @@ logger = logging.getLogger("mainstay.wire")
 
 _LAST_WORD = 1.5
 """Seconds from a failed write to the news that the duct has ended, and why."""
+_ASTRAY = "something on the way cancelled the request by itself"
 _COURTESY = 5.0
 """Bound of the messages that nobody waits for: cancellations, answers to the server."""
 
@@ -172,7 +173,9 @@ class PipeDispatcher:
         """The answer may come while the message is still being taken; the first of both counts."""
 
         def note(sent: asyncio.Task[None]) -> None:
-            if not sent.cancelled() and (fault := sent.exception()) is not None:
+            if sent.cancelled():  # by a library: when we cancel it, nobody waits any more
+                waiting.put(broken(_ASTRAY, waiting.exchange.attempt))
+            elif (fault := sent.exception()) is not None:
                 waiting.put(fault)
 
         task = asyncio.ensure_future(sending)

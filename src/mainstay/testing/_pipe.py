@@ -28,6 +28,7 @@ class Control:
     def __init__(self, role: str) -> None:
         port, secret = os.environ[ADDRESS].split(":")
         self._socket = socket.create_connection(("127.0.0.1", int(port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._lines = self._socket.makefile("rb")
         about = {"pid": os.getpid(), "cwd": os.getcwd(), "environment": dict(os.environ)}
         self.say({"secret": secret, "role": role, **about})

@@ -1,0 +1,42 @@
+"""What a server's configuration says about headers and credentials, settled before anything is
+opened."""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import unquote, urlsplit
+
+from mainstay._rules import headers as header_rules
+from mainstay._version import __version__
+from mainstay.auth import Authorizer, StaticKey
+from mainstay.config import ServerSpec
+from mainstay.config.spec import warn
+from mainstay.errors import ConfigError
+
+
+def static_key(spec: ServerSpec) -> Authorizer | None:
+    return StaticKey(spec.api_key.get_secret_value()) if spec.api_key is not None else None
+
+
+def server_headers(spec: ServerSpec) -> dict[str, str]:
+    try:
+        checked = header_rules.check(spec.headers, origin="headers")
+    except header_rules.HeaderRefused as refused:
+        key = f"headers.{refused.name}"
+        raise ConfigError(
+            refused.reason, server=spec.name, key=key, remedy="Remove or correct it"
+        ) from None
+    kept, ignored = header_rules.split_ignored(checked)
+    for name in ignored:
+        text = f"{spec.name}: the header {name!r} is the protocol's own and is ignored"
+        warn(text)
+    return {"user-agent": f"mainstay/{__version__}", **_basic_auth(spec.url), **kept}
+
+
+def _basic_auth(url: str) -> dict[str, str]:
+    """The credentials in a URL, as the header that they stand for."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return {}
+    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}

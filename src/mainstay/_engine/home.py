@@ -1,0 +1,39 @@
+"""A client belongs to one event loop and one process, from its first use until it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from mainstay.errors import WrongLoop
+
+
+class Home:
+    """Where a client was first used."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._process = 0
+
+    @property
+    def forked(self) -> bool:
+        """Whether it is the parent process's."""
+        return self.loop is not None and self._process != os.getpid()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing of it can be reached from here."""
+        return self.forked or (self.loop is not None and self.loop.is_closed())
+
+    def check(self) -> None:
+        """This is it, if there was none yet. Raises `WrongLoop`."""
+        here = asyncio.get_running_loop()
+        if self.loop is None:
+            self.loop, self._process = here, os.getpid()
+        elif self.forked or self.loop is not here:
+            what = "process" if self.forked else "event loop"
+            raise WrongLoop(
+                f"{self._server}: this client was opened in another {what}. Close it there with"
+                " aclose(), or make a client here"
+            )

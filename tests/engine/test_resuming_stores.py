@@ -1,0 +1,89 @@
+"""Stores that fail, hang or hold what is not ours cost a fresh session, and never a call."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mainstay import (
+    StoredSession,
+)
+from tests.engine.helpers_resuming import Store, client_at, echo, legacy, used
+from tests.engine.support import PATIENCE, methods
+
+pytestmark = pytest.mark.requirement("S11")
+
+
+TROUBLES = {
+    "disk": OSError("no space"),
+    "value": ValueError("too large"),
+    "bug": KeyError("a bug of its own"),
+    "cancelled": asyncio.CancelledError(),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+async def test_a_store_that_fails_costs_no_call(trouble: BaseException):
+    store = Store()
+    store.trouble = trouble
+    async with legacy() as server:
+        first = await used(client_at(server, store))
+        assert store.asked == ["load", "save"]
+        seen = await server.requests()
+        assert methods(seen)[-1] == "DELETE"  # nobody else can know of it
+        assert await used(client_at(server, store)) != first
+
+
+async def test_a_store_that_hangs_delays_the_opening_and_no_more():
+    store = Store()
+    store.hangs = True
+    async with legacy() as server:
+        client = client_at(server, store, settings={"timeouts": {"call": 20.0}})
+        async with asyncio.timeout(PATIENCE):
+            assert (await client.call_tool("echo", {"text": "it"})).text == "it"
+        assert store.asked == ["load", "save"]
+        async with asyncio.timeout(PATIENCE):
+            await client.aclose()
+
+
+async def test_a_store_that_fails_later_does_not_keep_a_client_from_closing():
+    store = Store()
+    async with legacy() as server:
+        async with client_at(server, store, terminate_on_close=True) as client:
+            await echo(client)
+            store.trouble = OSError("gone")
+        assert store.asked[-1] == "drop"
+        assert methods(await server.requests())[-1] == "DELETE"
+
+
+FOREIGN: Mapping[str, Any] = {
+    "nothing of ours": object(),
+    "of nobody": StoredSession(session_id="s", handshake={}, binding="", saved_at=1.0),
+    "unbound": StoredSession(session_id="é\ud800", handshake={}, binding="ü", saved_at=1.0),
+}
+
+
+@pytest.mark.parametrize("found", FOREIGN.values(), ids=FOREIGN)
+async def test_what_a_store_should_not_have_is_not_used(found: Any):
+    store = Store()
+    async with legacy() as server:
+        session = await used(client_at(server, store))
+        for key in store.kept:
+            store.kept[key] = found
+        assert await used(client_at(server, store)) != session
+        assert {seen.session_id for seen in await server.requests("tools/call")} >= {session}
+
+
+async def test_a_handshake_that_this_version_cannot_read_is_made_anew():
+    store = Store()
+    async with legacy() as server:
+        await used(client_at(server, store))
+        ((key, kept),) = store.kept.items()
+        store.kept[key] = StoredSession(
+            session_id=kept.session_id,
+            handshake={"protocolVersion": 7},
+            binding=kept.binding,
+            saved_at=kept.saved_at,
+        )
+        assert await used(client_at(server, store)) != kept.session_id

@@ -1,0 +1,159 @@
+"""Clients that share a store: those who may share a session, and those who may not."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from mainstay import (
+    Client,
+    ConfigError,
+    MemorySessionStore,
+    NotPermitted,
+)
+from mainstay.testing import Recorded, ScriptedServer
+from tests.engine.helpers_resuming import Store, client_at, echo, legacy, used
+from tests.engine.support import methods, together
+
+pytestmark = pytest.mark.requirement("S11")
+
+
+async def test_of_two_clients_that_open_at_once_one_is_kept_and_neither_is_disturbed():
+    store = Store()
+    async with legacy(initialize_delay=0.1) as server, AsyncExitStack() as stack:
+        clients = [client_at(server, store) for _ in range(2)]
+        for client in clients:
+            stack.push_async_callback(client.aclose)
+        await together(*(client.connect() for client in clients))
+        assert len({client.session_id for client in clients}) == 2
+        assert store.sessions[0] in [client.session_id for client in clients]
+        await together(*(echo(client) for client in clients))
+        await stack.aclose()
+        (deleted,) = [seen for seen in await server.requests() if seen.http_method == "DELETE"]
+        assert deleted.session_id not in store.sessions
+        assert await used(client_at(server, store)) == store.sessions[0]
+
+
+async def test_those_who_lose_a_shared_session_together_end_with_one_that_is_kept():
+    store = Store()
+    async with legacy(initialize_delay=0.05) as server, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(client_at(server, store)) for _ in range(3)]
+        assert len({client.session_id for client in clients}) == 1
+        await server.forget_sessions()
+        assert await together(*(echo(client) for client in clients * 3)) == [None] * 9
+        (kept,) = store.sessions
+        assert kept in {client.session_id for client in clients}
+        assert methods(await server.requests()).count("initialize") <= 1 + len(clients)
+        assert await used(client_at(server, store)) == kept
+
+
+async def test_the_second_to_notice_a_loss_takes_up_what_the_first_has_opened():
+    store = MemorySessionStore()
+    async with legacy() as server:
+        async with client_at(server, store) as first, client_at(server, store) as second:
+            await server.forget_sessions()
+            await echo(first)
+            await echo(second)
+            assert first.session_id == second.session_id
+        assert methods(await server.requests()).count("initialize") == 2
+
+
+async def test_requests_of_clients_that_share_a_session_have_different_numbers():
+    store = MemorySessionStore()
+    async with legacy() as server, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(client_at(server, store)) for _ in range(3)]
+        await together(*(echo(client) for client in clients * 5))
+        assert len(set(numbers(await server.requests("tools/call")))) == 15
+
+
+def numbers(seen: Sequence[Recorded]) -> list[Any]:
+    return [record.body["id"] for record in seen]
+
+
+async def test_those_who_could_not_share_a_session_have_records_of_their_own():
+    async def no_roots(needed: object) -> Any:
+        return {"roots": []}
+
+    store = Store()
+    options: list[dict[str, Any]] = [
+        {},
+        {"principal": "ann"},
+        {"principal": ""},
+        {"settings": {"api_key": "k"}},
+        {"settings": {"headers": {"x-user": "ann"}}},
+        {"settings": {"name": "other"}},
+        {"roots": no_roots},
+        {"roots": no_roots, "sampling": no_roots},
+    ]
+    async with legacy() as server:
+        first = [await used(client_at(server, store, **each)) for each in options]
+        assert len(set(first)) == len(store.kept) == len(options)
+        assert [await used(client_at(server, store, **each)) for each in options] == first
+        assert methods(await server.requests()).count("initialize") == len(options)
+
+
+class Tokens:
+    """An authorizer whose tokens change."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+
+    async def headers(
+        self, server: str, principal: str | None, method: str, url: str
+    ) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {principal}-{next(self._numbers)}"}
+
+    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+        return False
+
+
+def test_an_authorizer_needs_a_principal_for_its_sessions_to_be_stored():
+    with pytest.raises(ConfigError) as caught:
+        Client("http://127.0.0.1:1/mcp", store=MemorySessionStore(), auth=Tokens())
+    assert caught.value.key == "principal"
+
+
+async def test_a_principal_keeps_its_session_whatever_its_token():
+    store = MemorySessionStore()
+    async with legacy() as server:
+        sessions = [
+            await used(client_at(server, store, auth=Tokens(), principal=name))
+            for name in ("ann", "bob", "ann", "bob")
+        ]
+        assert sessions[:2] == sessions[2:]
+        assert sessions[0] != sessions[1]
+
+
+@pytest.mark.requirement("H3")
+async def test_a_call_for_somebody_in_particular_is_refused_where_sessions_are_nobodys():
+    async with legacy() as server:
+        async with client_at(server, MemorySessionStore()) as client:
+            await server.clear()
+            with pytest.raises(NotPermitted):
+                await echo(client, headers={"x-user": "ann"})
+            assert await server.requests() == []
+            await echo(client, headers={"traceparent": "00-1-1-00"})
+        named = client_at(server, MemorySessionStore(), principal="ann")
+        async with named as client:
+            await echo(client, headers={"x-user": "ann"})
+
+
+@pytest.mark.parametrize("kind", ["modern", "no sessions"])
+async def test_where_there_is_no_session_none_is_kept(kind: str):
+    store = Store()
+    options: Any = {"era": "modern"} if kind == "modern" else {"era": "legacy", "sessions": False}
+    async with ScriptedServer.local(**options) as server:
+        for _ in range(2):
+            assert await used(client_at(server, store)) is None
+        assert store.kept == {}
+
+
+async def test_a_session_over_http_and_sse_ends_with_its_stream_and_is_not_kept():
+    store = Store()
+    async with legacy(transport="sse") as server:
+        for _ in range(2):
+            await used(client_at(server, store))
+        assert store.kept == {}
+        assert len(await server.requests("initialize")) == 2

@@ -1,0 +1,165 @@
+"""A stored legacy session, at servers on two SDKs: who takes it up, who does not, and its end."""
+
+import asyncio
+import json
+import os
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainstay import Client, FileSessionStore
+from tests.interop.programs import BOUND, SESSIONS_SERVERS, both_sdks, listening, seen_at
+
+pytestmark = pytest.mark.requirement("S11")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "sessions"
+
+
+def client_of(port: int, directory: Path, *, path: str = "/mcp", **options: Any) -> Client:
+    spec = {"name": "stored", "url": f"http://127.0.0.1:{port}{path}", "mode": "legacy"}
+    spec |= {key: options.pop(key) for key in ("api_key", "headers") if key in options}
+    return Client(spec, store=FileSessionStore(directory), **options)
+
+
+async def session_of(client: Client) -> str | None:
+    """The session in which a call was made; the client is closed afterwards."""
+    async with asyncio.timeout(BOUND), client:
+        assert (await client.call_tool("slow", {"tag": "it", "seconds": 0})).text == "it"
+        return client.session_id
+
+
+def kept_in(directory: Path) -> list[str]:
+    return [json.loads(path.read_bytes())["session_id"] for path in directory.glob("*.json")]
+
+
+@both_sdks
+@pytest.mark.parametrize(
+    ("terminate", "ended"), [(None, False), (False, False), (True, True)], ids=str
+)
+async def test_closing_leaves_a_stored_session_unless_told_otherwise(
+    sdk: str, terminate: bool | None, ended: bool, directory: Path
+):
+    async with listening(SESSIONS_SERVERS[sdk]) as port:
+        first = await session_of(client_of(port, directory, terminate_on_close=terminate))
+        assert (await seen_at(port))["delete"] == (1 if ended else 0)
+        assert kept_in(directory) == ([] if ended else [first])
+        second = await session_of(client_of(port, directory))
+        assert (second == first) is not ended
+        assert (await seen_at(port))["initialize"] == (2 if ended else 1)
+
+
+async def answer_roots(needed: object) -> Any:
+    return {"roots": []}
+
+
+@both_sdks
+async def test_nobody_takes_up_the_session_of_somebody_else(sdk: str, directory: Path):
+    others: list[dict[str, Any]] = [
+        {},
+        {"principal": "ann"},
+        {"principal": "bob"},
+        {"api_key": "one"},
+        {"api_key": "two"},
+        {"headers": {"x-user": "ann"}},
+        {"path": "/mcp?tenant=2"},
+        {"roots": answer_roots},
+    ]
+    async with listening(SESSIONS_SERVERS[sdk]) as port:
+        sessions = [await session_of(client_of(port, directory, **other)) for other in others]
+        assert len(set(sessions)) == (await seen_at(port))["initialize"] == len(others)
+        again = [await session_of(client_of(port, directory, **other)) for other in others]
+        assert again == sessions
+        assert (await seen_at(port))["initialize"] == len(others)
+
+
+@both_sdks
+async def test_a_named_principal_keeps_its_session_when_its_key_changes(sdk: str, directory: Path):
+    async with listening(SESSIONS_SERVERS[sdk]) as port:
+        keys = ("old", "new")
+        used = [
+            await session_of(client_of(port, directory, principal="ann", api_key=key))
+            for key in keys
+        ]
+        assert used[0] == used[1]
+        assert (await seen_at(port))["initialize"] == 1
+
+
+async def end_session(port: int, session: str) -> None:
+    url, headers = f"http://127.0.0.1:{port}/mcp", {"mcp-session-id": session}
+
+    def ask() -> None:
+        request = urllib.request.Request(url, method="DELETE", headers=headers)
+        urllib.request.urlopen(request, timeout=BOUND).close()
+
+    await asyncio.to_thread(ask)
+
+
+@both_sdks
+async def test_a_stored_session_that_the_server_has_ended_is_replaced(sdk: str, directory: Path):
+    async with listening(SESSIONS_SERVERS[sdk]) as port:
+        first = await session_of(client_of(port, directory))
+        assert first is not None
+        await end_session(port, first)
+        second = await session_of(client_of(port, directory))
+        assert second != first
+        assert kept_in(directory) == [second]
+        assert await session_of(client_of(port, directory)) == second
+        assert (await seen_at(port))["initialize"] == 2
+
+
+def readable_by_others(directory: Path) -> None:
+    directory.chmod(0o755)
+
+
+def a_link(directory: Path) -> None:
+    directory.rename(directory.with_name("elsewhere"))
+    directory.symlink_to(directory.with_name("elsewhere"))
+
+
+def a_file(directory: Path) -> None:
+    directory.rename(directory.with_name("elsewhere"))
+    directory.write_text("no directory")
+
+
+def broken_records(directory: Path) -> None:
+    for path in directory.glob("*.json"):
+        path.write_text("{")
+
+
+def records_readable_by_others(directory: Path) -> None:
+    for path in directory.glob("*.json"):
+        path.chmod(0o644)
+
+
+def a_lock_that_is_none(directory: Path) -> None:
+    (directory / "lock").unlink()
+    (directory / "lock").mkdir()
+
+
+TROUBLES = (
+    readable_by_others,
+    a_link,
+    a_file,
+    broken_records,
+    records_readable_by_others,
+    a_lock_that_is_none,
+)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no such modes here")
+@both_sdks
+async def test_a_store_that_cannot_be_used_costs_a_fresh_session_and_no_call(
+    sdk: str, tmp_path: Path
+):
+    async with listening(SESSIONS_SERVERS[sdk]) as port:
+        for number, trouble in enumerate(TROUBLES):
+            directory = tmp_path / str(number) / "sessions"
+            first = await session_of(client_of(port, directory))
+            trouble(directory)
+            assert await session_of(client_of(port, directory)) != first, trouble.__name__
+        assert (await seen_at(port))["initialize"] == 2 * len(TROUBLES)
