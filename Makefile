@@ -11,6 +11,7 @@ ARGS    ?=
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
+NODE_STAMP := tests/interop/node_modules/.installed
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 TEST  := $(BIN)/python -m pytest tests $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadscope)
 
@@ -46,7 +47,17 @@ install: $(STAMP)
 demo: $(STAMP)
 	$(BIN)/python -m mainstay.demo
 
-test: $(STAMP)
+# Servers in JavaScript that tests/interop talks to. A machine without Node does without them.
+$(NODE_STAMP): tests/interop/package.json
+	@if command -v npm >/dev/null && \
+	    node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then \
+	  echo "npm install in tests/interop"; cd tests/interop && \
+	  npm install --no-package-lock --no-audit --no-fund --silent && touch node_modules/.installed; \
+	else \
+	  echo "Left out: the tests against servers in JavaScript (they need Node.js 20 and npm)."; \
+	fi
+
+test: $(STAMP) $(NODE_STAMP)
 	$(TEST) $(ARGS)
 
 check: lint types docs
@@ -78,5 +89,5 @@ snapshot: $(STAMP)
 
 clean:
 	rm -rf .venv build dist htmlcov .coverage .coverage.* coverage.json \
-	  .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	  .pytest_cache .ruff_cache .import_linter_cache .hypothesis tests/interop/node_modules
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -49,17 +49,25 @@ def status(
     )
 
 
-def error(code: int, *, answers: bool = True) -> RpcError:
-    return RpcError(code, "", answers_request=answers)
+def error(code: int, text: str = "", *, answers: bool = True) -> RpcError:
+    return RpcError(code, text, answers_request=answers)
 
 
 EXAMPLES: list[tuple[str, Evidence]] = [
     (
-        "name lookup, connection, TLS or proxy failed; no byte was written",
+        "name lookup, connection, TLS or proxy failed, or the process or the stream of a pipe was"
+        " gone; no byte was written",
         Evidence(Trouble.CONNECT, sent=False, detail=""),
     ),
+    (
+        "a program that ends before it is ready for calls",
+        Evidence(Trouble.EXITED, sent=False, detail="", exit_code=1),
+    ),
     ("404 to a request that carried a session id", status(404)),
-    ("another way to say that the session is gone (below)", status(400, error=error(32600))),
+    (
+        "another way to say that the session is gone (below)",
+        status(400, error=error(32600, "session")),
+    ),
     ("401 or 403", status(401)),
     ("429", status(429)),
     ("429 or 503 with Retry-After", status(503, retry_after=ASKED)),
@@ -69,13 +77,17 @@ EXAMPLES: list[tuple[str, Evidence]] = [
         Evidence(Trouble.UNREADABLE, sent=True, detail="", status=200),
     ),
     (
-        "reset, cut or silent connection, a stream that ends without the answer",
+        "reset, cut or silent connection, a stream or a process that ends without the answer",
         Evidence(Trouble.BROKEN, sent=True, detail=""),
     ),
     ("500, 502, 504, or 503 without Retry-After", status(502)),
     (
         "a 5xx whose JSON-RPC error names no request",
         status(500, error=error(-32603, answers=False)),
+    ),
+    (
+        "-32000 “Connection closed”: a server on the Python SDK (2.3) shut down meanwhile",
+        status(200, error=error(-32000, "Connection closed")),
     ),
     (
         "another JSON-RPC error to this request, whatever the HTTP status",
@@ -205,8 +217,8 @@ CONNECTIONS = """
 “Error” is what is raised when the call is not sent again, and no earlier attempt of it has an
 unknown outcome; if one has, it is `CallOutcomeUnknown`, with the other as its cause. “While
 connecting” is what is raised when the opening of the connection met this: then nothing of the call
-was sent. Pipes (stdio, and HTTP+SSE of 2024-11-05) are decided on already, but their transports
-are planned and not there yet.
+was sent; a program that ends too early is met only there. Pipes are stdio, HTTP+SSE of 2024-11-05,
+and servers in this process: all requests share one, so when it breaks, it is finished.
 """
 
 CONNECTIONS_HEAD = (
@@ -238,6 +250,8 @@ def calls_row(seen: str, failure: Failure) -> list[str]:
 
 
 def connections_row(seen: str, failure: Failure) -> list[str]:
+    if failure.kind is FailureKind.EXITED:  # there is no connection yet, and no call on it
+        return [seen, "–", "–", "–", raised(failure, opening=True)]
     steps = [connection(failure, channel) for channel in (Channel.REQUESTS, Channel.PIPE)]
     return [seen, *steps, raised(failure), raised(failure, opening=True)]
 
@@ -255,7 +269,8 @@ def bounds() -> str:
         f" times as long before each further one, up to {backoff.cap:g} s, and at least half of"
         " that; where between is left to chance.",
         f"- After `breaker_threshold` transport faults in a row ({default['breaker_threshold']};"
-        " only *unreachable* and *broken* count) calls fail at once with `ServerUnavailable`. After"
+        " only *unreachable*, *exited* and *broken* count) calls fail at once with"
+        " `ServerUnavailable`. After"
         f" `breaker_cooldown` ({default['breaker_cooldown']:g} s) one of them may probe; the time"
         " doubles while probes fail.",
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAPERS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 FENCED = re.compile(
     r"(?:<!-- test: (?P<mark>[^>]*) -->\n+(?:[^`\n][^\n]*\n|\n)*?)?"
@@ -16,6 +17,8 @@ FENCED = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(?:#[^)\s]*)?\)")
+PLACE = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)#([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,18 @@ def blocks_in(*languages: str) -> list[Block]:
 
 def links(page: Path) -> list[str]:
     return LINK.findall(page.read_text(encoding="utf-8"))
+
+
+def places(page: Path) -> list[tuple[Path, str]]:
+    """The headings that a page links to, its own included."""
+    found = PLACE.findall(page.read_text(encoding="utf-8"))
+    return [(page.parent / link if link else page, place) for link, place in found]
+
+
+def headings(page: Path) -> set[str]:
+    """As GitHub names them in links."""
+    found = HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def is_a_part_of(text: str, file: Path) -> bool:

@@ -7,6 +7,7 @@ import doctest
 import inspect
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,20 +18,25 @@ from typing import Any
 import pytest
 
 from mainstay import TLS, CallOutcomeUnknown, Client, MainstayError, ServerSpec, Timeouts
+from mainstay._wire.process_program import environment as environment_of_a_program
 from mainstay.testing import ScriptedServer
 from tests.docs.markdown import (
     EXAMPLES,
     PAGES,
+    PAPERS,
     ROOT,
     Block,
     blocks,
     blocks_in,
+    headings,
     is_a_part_of,
     links,
+    places,
 )
 
 PATIENCE = 30.0
-PROGRAMS = [example for example in EXAMPLES if example.name != "serve.py"]
+SERVERS = ("serve.py", "notes_server.py")
+PROGRAMS = [example for example in EXAMPLES if example.name not in SERVERS]
 TUTORIAL = ROOT / "docs" / "tutorial" / "ten-minutes.md"
 SHOWN_URL = "http://127.0.0.1:8000/mcp"
 
@@ -135,6 +141,7 @@ READER_HAS: dict[str, Any] = {
     "call_through_your_agent": lambda server: _call,
     "host": lambda server: "127.0.0.1",
     "port": lambda server: server.port,
+    "url": lambda server: server.url,
     "use": lambda server: _use,
 }
 """What a page takes for granted: the agent, and a server of its reader's own."""
@@ -214,12 +221,29 @@ def test_the_page_about_configuration_names_every_setting(model: type[Any], with
     assert [setting for setting in settings if setting not in page] == []
 
 
+def test_the_page_about_configuration_names_every_argument_of_a_client():
+    page = (ROOT / "docs" / "how-to" / "configure-one-server.md").read_text(encoding="utf-8")
+    arguments = list(inspect.signature(Client).parameters)
+    assert [each for each in arguments if f"`{each}`" not in page] == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has another list")
+def test_the_page_about_programs_names_what_they_inherit(monkeypatch: pytest.MonkeyPatch):
+    page = (ROOT / "docs" / "how-to" / "run-a-program.md").read_text(encoding="utf-8")
+    said = page.partition("it inherits")[2].partition("nothing else")[0]
+    named = set(re.findall(r"`([A-Z_]+)`", said))
+    for variable in named:
+        monkeypatch.setenv(variable, "set")
+    assert set(environment_of_a_program({})) == named
+
+
 # -- links --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [*PAGES, *PAPERS], ids=name)
 def test_the_links_of_a_page_lead_somewhere(page: Path):
     assert [link for link in links(page) if not (page.parent / link).exists()] == []
+    assert [place for target, place in places(page) if place not in headings(target)] == []
 
 
 def test_every_page_can_be_reached_from_the_index():

@@ -17,7 +17,7 @@ class Store:
         self.kept: dict[Keys, StoredSession] = {}
         self.asked: list[str] = []
         self.trouble: BaseException | None = None
-        self.hangs = False
+        self.hangs_on = ""
 
     async def load(self, server: str, principal: str | None) -> StoredSession | None:
         await self._meet("load")
@@ -39,7 +39,7 @@ class Store:
 
     async def _meet(self, what: str) -> None:
         self.asked.append(what)
-        if self.hangs:
+        if what == self.hangs_on:
             await asyncio.Event().wait()
         if self.trouble is not None:
             raise self.trouble

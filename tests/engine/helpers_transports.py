@@ -6,6 +6,7 @@ HTTP+SSE stands the test kit, in this process the SDK's `MCPServer`.
 """
 
 import asyncio
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping
@@ -278,13 +279,21 @@ async def serving(
         yield server, client
 
 
-def wait_in_place(gone: int) -> None:
+def wait_in_place(process: int) -> None:
     """Wait for the end of a process while the event loop stands still and can notice nothing."""
     deadline = time.monotonic() + 5.0
-    while is_alive(gone):
+    while is_alive(process) or _threads(process) > 1:
         if time.monotonic() > deadline:
-            pytest.fail(f"process {gone} does not end")
+            pytest.fail(f"process {process} does not end")
         time.sleep(0.002)
+
+
+def _threads(process: int) -> int:
+    """A zombie's other threads may still be on their way, and hold its pipes open."""
+    try:
+        return len(os.listdir(f"/proc/{process}/task"))
+    except OSError:
+        return 0
 
 
 async def ended(task: "asyncio.Task[Any]", within: float = 5.0) -> None:

@@ -106,6 +106,19 @@ async def test_closing_ends_a_stored_session_only_when_told_to(terminate: bool |
         assert store.sessions == ([] if terminate else [session])
 
 
+async def test_a_session_that_was_taken_up_can_be_ended_at_once():
+    store = Store()
+    async with legacy() as server:
+        session = await used(client_at(server, store))
+        await server.clear()
+        async with client_at(server, store, terminate_on_close=True):
+            pass
+        (deleted,) = await server.requests()
+        assert (deleted.http_method, deleted.session_id) == ("DELETE", session)
+        assert deleted.headers["mcp-protocol-version"] == "2025-11-25"
+        assert store.sessions == []
+
+
 async def test_without_a_store_closing_ends_the_session_unless_told_otherwise():
     async with legacy() as server:
         for terminate in (None, True, False):

@@ -1,6 +1,7 @@
 """Stores that fail, hang or hold what is not ours cost a fresh session, and never a call."""
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,7 +38,7 @@ async def test_a_store_that_fails_costs_no_call(trouble: BaseException):
 
 async def test_a_store_that_hangs_delays_the_opening_and_no_more():
     store = Store()
-    store.hangs = True
+    store.hangs_on = "load"
     async with legacy() as server:
         client = client_at(server, store, settings={"timeouts": {"call": 20.0}})
         async with asyncio.timeout(PATIENCE):
@@ -75,15 +76,23 @@ async def test_what_a_store_should_not_have_is_not_used(found: Any):
         assert {seen.session_id for seen in await server.requests("tools/call")} >= {session}
 
 
-async def test_a_handshake_that_this_version_cannot_read_is_made_anew():
+UNREADABLE: Mapping[str, Any] = {
+    "empty": {},
+    "malformed": {"protocolVersion": 7},
+    "of a version to come": {
+        "protocolVersion": "2999-01-01",
+        "capabilities": {},
+        "serverInfo": {"name": "kit", "version": "1"},
+    },
+}
+
+
+@pytest.mark.parametrize("handshake", UNREADABLE.values(), ids=UNREADABLE)
+async def test_a_handshake_that_this_version_cannot_read_is_made_anew(handshake: Any):
     store = Store()
     async with legacy() as server:
-        await used(client_at(server, store))
+        session = await used(client_at(server, store))
         ((key, kept),) = store.kept.items()
-        store.kept[key] = StoredSession(
-            session_id=kept.session_id,
-            handshake={"protocolVersion": 7},
-            binding=kept.binding,
-            saved_at=kept.saved_at,
-        )
-        assert await used(client_at(server, store)) != kept.session_id
+        store.kept[key] = dataclasses.replace(kept, handshake=handshake)
+        fresh = await used(client_at(server, store))
+        assert store.sessions == [fresh] != [session]

@@ -94,6 +94,15 @@ async def test_those_who_could_not_share_a_session_have_records_of_their_own():
         assert methods(await server.requests()).count("initialize") == len(options)
 
 
+async def test_a_store_that_mixes_up_its_records_gives_nobody_the_session_of_another():
+    store = Store()
+    async with legacy() as server:
+        sessions = [await used(client_at(server, store, principal=name)) for name in ("ann", "bob")]
+        store.kept = dict(zip(store.kept, reversed(store.kept.values()), strict=True))
+        for name in ("ann", "bob"):
+            assert await used(client_at(server, store, principal=name)) not in sessions
+
+
 class Tokens:
     """An authorizer whose tokens change."""
 
@@ -153,7 +162,6 @@ async def test_where_there_is_no_session_none_is_kept(kind: str):
 async def test_a_session_over_http_and_sse_ends_with_its_stream_and_is_not_kept():
     store = Store()
     async with legacy(transport="sse") as server:
-        for _ in range(2):
-            await used(client_at(server, store))
+        sessions = [await used(client_at(server, store)) for _ in range(2)]
+        assert sessions[0] != sessions[1]
         assert store.kept == {}
-        assert len(await server.requests("initialize")) == 2

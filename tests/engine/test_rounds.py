@@ -1,8 +1,6 @@
 """Whatever a server asks is answered by a function, or by whoever watches, on every transport."""
 
 import asyncio
-import json
-from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -13,21 +11,17 @@ from tests.engine.helpers_rounds import (
     ADA,
     ELICIT,
     HOMES,
-    LEGACY,
     ONE_EACH,
     ROOTS,
     SAID,
     SAMPLE,
-    Ear,
     Thinker,
     Way,
     answering,
     both_eras,
     capabilities_in,
     client_of,
-    ended,
     every_way,
-    legacy_ways,
     meeting,
     server_of,
 )
@@ -49,8 +43,16 @@ TYPED = {
 }
 
 
+PLAIN: dict[str, Any] = {
+    "elicitation": lambda needed: ADA,
+    "sampling": lambda needed: SAID,
+    "roots": lambda needed: HOMES,
+}
+"""Functions that do not have to wait."""
+
+
 @every_way
-@pytest.mark.parametrize("given", [WIRE_SHAPE, TYPED], ids=["mappings", "types"])
+@pytest.mark.parametrize("given", [WIRE_SHAPE, TYPED, PLAIN], ids=["mappings", "types", "plain"])
 @pytest.mark.requirement("F3")
 async def test_functions_answer_every_kind_of_question(way: Way, given: Any) -> None:
     async with meeting(way, **given) as (server, client):
@@ -118,12 +120,14 @@ async def test_a_watcher_may_be_quicker_than_the_function(way: Way) -> None:
 @both_eras
 @pytest.mark.requirement("F3")
 async def test_a_user_who_declines_is_an_answer(way: Way) -> None:
-    async with meeting(way, elicitation="caller") as (_, client):
-        async with client.stream("ask", {"requests": {"name": ELICIT}}) as call:
-            async for event in call:
-                if isinstance(event, InputNeeded):
-                    event.decline()
-            result = await call.result()
+    async with (
+        meeting(way, elicitation="caller") as (_, client),
+        client.stream("ask", {"requests": {"name": ELICIT}}) as call,
+    ):
+        async for event in call:
+            if isinstance(event, InputNeeded):
+                event.decline()
+        result = await call.result()
     assert result.data["answers"] == [{"name": {"action": "decline"}}]
 
 
@@ -224,7 +228,7 @@ async def test_a_form_and_a_url_are_both_asked_as_they_came(way: Way) -> None:
     asked = {"form": ELICIT, "url": {"method": "elicitation/create", "params": url}}
     async with meeting(way, elicitation=accept) as (_, client):
         result = await client.call_tool("ask", {"requests": asked})
-    assert result.data["answers"] == [dict.fromkeys(asked, {"action": "accept"})]
+    assert result.data["answers"] == [{key: {"action": "accept"} for key in asked}]
     assert seen["url"].items() >= url.items()
     assert seen["form"].items() >= ELICIT["params"].items()
 
@@ -242,71 +246,3 @@ async def test_the_questions_of_a_round_are_answered_at_once(way: Way) -> None:
     async with meeting(way, **given) as (_, client):
         result = await client.call_tool("ask", {"requests": ALL})
     assert result.data["answers"][0].keys() == ALL.keys()
-
-
-caller: ContextVar[str] = ContextVar("caller", default="nobody")
-
-
-@both_eras
-@pytest.mark.requirement("F3")
-async def test_each_of_many_calls_gets_its_own_questions_in_its_own_context(way: Way) -> None:
-    async def whose(needed: InputNeeded) -> Any:
-        return {"action": "accept", "content": {"who": caller.get(), "call": needed.call_id}}
-
-    async with meeting(way, elicitation=whose) as (_, client):
-
-        async def ask(who: str) -> tuple[str, str]:
-            caller.set(who)
-            async with client.stream("ask", {"requests": {"name": ELICIT}}) as call:
-                [started, needed, _] = [event async for event in call]
-                content = (await call.result()).data["answers"][0]["name"]["content"]
-            assert isinstance(started, Started)
-            assert isinstance(needed, InputNeeded)
-            assert started.call_id == needed.call_id == content["call"]
-            return who, content["who"]
-
-        pairs = await asyncio.gather(*(ask(f"user {number}") for number in range(12)))
-    assert all(asking == asked for asking, asked in pairs)
-    assert len(set(pairs)) == 12
-
-
-@pytest.mark.parametrize("way", [Way("stdio", "legacy"), Way("http+sse", "legacy")], ids=str)
-@pytest.mark.requirement("F3")
-async def test_on_a_shared_pipe_a_question_of_one_among_many_calls_is_nobodys(way: Way) -> None:
-    thinker = Thinker()
-    async with meeting(way, elicitation=thinker) as (server, client):
-        await client.connect()
-        other = asyncio.create_task(client.call_tool("slow", {"seconds": 5}))
-        await server.requests(tool="slow", at_least=1)
-        asking = asyncio.create_task(client.call_tool("ask", {"requests": {"name": ELICIT}}))
-        await thinker.until(asked=1)
-        assert (thinker.asked[0].tool, thinker.asked[0].call_id) == ("", "")
-        thinker.answer.set_result(ADA)
-        assert (await asking).data["answers"] == [{"name": ADA}]
-        await ended(other)
-
-
-@legacy_ways
-@pytest.mark.requirement("F3")
-async def test_a_server_may_ask_outside_of_any_call(way: Way) -> None:
-    async with meeting(way, **WIRE_SHAPE) as (server, client):
-        ear = Ear(client)
-        await client.connect()
-        assert await server.ask_client("roots/list") == HOMES
-        assert await server.ask_client(ELICIT["method"], ELICIT["params"]) == ADA
-        assert (await server.ask_client("no/such"))["error"]["code"] == -32601
-        needed = [event for event in ear.events if isinstance(event, InputNeeded)]
-        assert [(one.method, one.tool, one.call_id) for one in needed] == [
-            ("roots/list", "", ""),
-            ("elicitation/create", "", ""),
-        ]
-
-
-async def test_a_question_in_json_has_no_way_to_answer_it() -> None:
-    async with meeting(LEGACY[0], elicitation=answering(ADA)) as (_, client):
-        ear = Ear(client, listen=False)
-        await client.call_tool("ask", {"requests": {"name": ELICIT}})
-    [needed] = [event for event in ear.events if isinstance(event, InputNeeded)]
-    told = json.loads(needed.to_json())
-    assert told.keys() == {"event", "server", "at", "tool", "call_id", "method", "params", "key"}
-    assert told["params"].items() >= ELICIT["params"].items()

@@ -57,12 +57,8 @@ async def cancel_itself(needed: InputNeeded) -> Any:
     raise asyncio.CancelledError(SECRET)
 
 
-def answer_at_once(needed: InputNeeded) -> Any:
-    return {"not": SECRET}
-
-
 @every_way
-@pytest.mark.parametrize("function", [fail, time_out, cancel_itself, answer_at_once])
+@pytest.mark.parametrize("function", [fail, time_out, cancel_itself])
 @pytest.mark.requirement("F3")
 async def test_a_function_that_fails_declines(way: Way, function: Any) -> None:
     async with meeting(way, elicitation=function, sampling=function) as (server, client):

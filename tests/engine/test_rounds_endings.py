@@ -22,6 +22,8 @@ from tests.engine.helpers_rounds import (
 )
 from tests.engine.helpers_wire import when
 
+PROMPTLY = 0.8
+"""Seconds, on a busy machine: nobody waits for a question when a client is closed."""
 ASK = {"requests": {"q": ELICIT}, "key": "k"}
 
 
@@ -88,7 +90,9 @@ async def test_a_server_may_withdraw_its_question(way: Way) -> None:
         await client.connect()
         asking = asyncio.create_task(client.call_tool("ask", ASK))
         await thinker.until(asked=1)
-        await server.notify("notifications/cancelled", {"requestId": "kit-1", "reason": "never mind"})
+        await server.notify(
+            "notifications/cancelled", {"requestId": "kit-1", "reason": "never mind"}
+        )
         await thinker.until(cancelled=1)
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
         assert not asking.done(), "a withdrawn question says nothing about the call"
@@ -157,7 +161,8 @@ async def test_closing_the_client_ends_its_questions(way: Way) -> None:
     async with meeting(way, elicitation=thinker) as (server, client):
         asking = asyncio.create_task(client.call_tool("ask", ASK))
         await thinker.until(asked=1)
-        await client.aclose()
+        async with asyncio.timeout(PROMPTLY):
+            await client.aclose()
         if way.era == "modern":
             thinker.answer.set_result(ADA)
         with pytest.raises(MainstayError):
@@ -176,6 +181,7 @@ async def test_closing_the_client_ends_questions_outside_of_calls(way: Way) -> N
         await client.connect()
         asking = asyncio.create_task(server.ask_client(ELICIT["method"], ELICIT["params"]))
         await thinker.until(asked=1)
-        await client.aclose()
+        async with asyncio.timeout(PROMPTLY):
+            await client.aclose()
         await thinker.until(cancelled=1)
         await ended(asking)

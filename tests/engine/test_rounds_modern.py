@@ -236,7 +236,9 @@ async def test_a_prompt_or_resource_that_nobody_answers_fails(method: str) -> No
     async with meeting(HTTP, timeouts={"call": 1.0}) as (server, client):
         await server.script(when(method, result=needs(r=ROOTS)))
         asking = (
-            client.get_prompt("greet") if method == "prompts/get" else client.read_resource("kit://notes")
+            client.get_prompt("greet")
+            if method == "prompts/get"
+            else client.read_resource("kit://notes")
         )
         async with asyncio.timeout(BOUND):
             with pytest.raises(InputNotGiven) as caught:

@@ -145,7 +145,7 @@ async def test_tools_are_listed_again_after_they_changed(way: Way) -> None:
         assert len(await server.requests("tools/list")) == 2
 
 
-REFUSED = {"error": {"code": -32601, "message": "no"}}
+REFUSED: dict[str, Any] = {"error": {"code": -32601, "message": "no"}}
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """A listener never knows that there was a gap: what changed in it is told, once, and only that."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from mainstay import Connected
+from mainstay import Client, Connected, Notice
 from mainstay.testing import FaultProxy, ScriptedServer
 from tests.engine.helpers_rounds import (
     LEGACY,
@@ -19,6 +20,20 @@ from tests.engine.helpers_rounds import (
     meeting,
 )
 from tests.engine.helpers_wire import when
+
+
+@asynccontextmanager
+async def listened_to(way: Way) -> AsyncIterator[tuple[Any, Client, Ear]]:
+    """A client whose observer listens. A legacy stream that ends is asked for again soon."""
+    async with meeting(way) as (server, client):
+        ear = Ear(client)
+        if way is JSON:
+            await server.script(when(verb="GET", retry_ms=50))
+            await client.connect()
+            await server.notify("notifications/message", {"level": "info", "data": "hello"})
+            await ear.until(1, Notice)
+        yield server, client, ear
+
 
 READ, SAME, UNREAD = "kit://read", "kit://same", "kit://unread"
 NEW_TOOL = {"name": "new", "inputSchema": {"type": "object"}}
@@ -71,8 +86,7 @@ every_loss = pytest.mark.parametrize(
 
 @every_loss
 async def test_what_changed_in_a_gap_is_told_once(way: Way, lose: Loss) -> None:
-    async with meeting(way) as (server, client):
-        ear = Ear(client)
+    async with listened_to(way) as (server, client, ear):
         for uri in (READ, SAME, UNREAD):
             await server.set_resource(uri, "one")
             await client.subscribe(uri)
@@ -97,8 +111,7 @@ async def test_what_changed_in_a_gap_is_told_once(way: Way, lose: Loss) -> None:
 
 @every_loss
 async def test_a_gap_in_which_nothing_changed_is_not_told(way: Way, lose: Loss) -> None:
-    async with meeting(way) as (server, client):
-        ear = Ear(client)
+    async with listened_to(way) as (server, client, ear):
         await server.set_resource(SAME, "one")
         await client.subscribe(SAME)
         await client.read_resource(SAME)
@@ -114,23 +127,26 @@ async def test_a_gap_in_which_nothing_changed_is_not_told(way: Way, lose: Loss) 
 
 @every_loss
 async def test_who_only_listens_hears_again_without_a_call(way: Way, lose: Loss) -> None:
-    async with meeting(way) as (server, client):
-        ear = Ear(client)
+    async with listened_to(way) as (server, client, ear):
         await client.connect()
         await server.notify(TOOLS_CHANGED)
         await ear.until(1)
         await lose(server, client)
-        await server.notify(TOOLS_CHANGED)
-        await ear.until(2)
-        assert ear.changes == [("tools", None)] * 2
+
+        async def is_heard() -> bool:  # what is said too early is lost, as it would be in reality
+            await server.notify(TOOLS_CHANGED, listeners=0)
+            return len(ear.changes) > 1
+
+        await eventually(is_heard)
+        assert set(ear.changes) == {("tools", None)}
 
 
 @pytest.mark.parametrize("way", [JSON, MODERN_JSON, MODERN_STDIO], ids=str)
 async def test_a_gap_leaves_the_session_and_the_calls_alone(way: Way) -> None:
-    async with meeting(way) as (server, client):
-        ear = Ear(client)
+    async with listened_to(way) as (server, client, ear):
         await client.connect()
         await server.notify(TOOLS_CHANGED)
+        await ear.until(1)
         running = asyncio.create_task(client.call_tool("slow", {"seconds": 0.3}))
         await server.requests(tool="slow", at_least=1)
         await server.break_streams()
@@ -142,10 +158,10 @@ async def test_a_gap_leaves_the_session_and_the_calls_alone(way: Way) -> None:
 
 @pytest.mark.parametrize("way", [JSON, MODERN_JSON], ids=str)
 async def test_what_was_never_listed_is_not_fetched_after_a_gap(way: Way) -> None:
-    async with meeting(way) as (server, client):
-        ear = Ear(client)
+    async with listened_to(way) as (server, client, ear):
         await client.connect()
         await server.notify(TOOLS_CHANGED)
+        await ear.until(1)
         await server.break_streams()
         await server.notify(TOOLS_CHANGED)
         await ear.until(2)
@@ -155,8 +171,7 @@ async def test_what_was_never_listed_is_not_fetched_after_a_gap(way: Way) -> Non
 
 @pytest.mark.parametrize("way", [JSON, STDIO, MODERN_JSON], ids=str)
 async def test_what_cannot_be_fetched_after_a_gap_may_have_changed(way: Way) -> None:
-    async with meeting(way) as (server, client):
-        ear = Ear(client)
+    async with listened_to(way) as (server, client, ear):
         await server.set_resource(READ, "one")
         await client.subscribe(READ)
         await client.read_resource(READ)
@@ -174,8 +189,7 @@ async def test_what_cannot_be_fetched_after_a_gap_may_have_changed(way: Way) -> 
 
 @pytest.mark.parametrize("way", [JSON, STDIO, MODERN_JSON], ids=str)
 async def test_what_was_unsubscribed_stays_so_after_a_gap(way: Way) -> None:
-    async with meeting(way) as (server, client):
-        ear = Ear(client)
+    async with listened_to(way) as (server, client, ear):
         await client.subscribe(READ)
         await client.subscribe(SAME)
         await client.unsubscribe(READ)
@@ -202,6 +216,7 @@ async def test_a_server_that_is_away_for_a_while_is_found_again(way: Way) -> Non
         await server.notify(TOOLS_CHANGED)
         await ear.until(1)
         proxy.refuse()
+        proxy.kill_connections()
         await eventually(lambda: nobody_is_connected(server))
         await proxy.heal()
         await server.notify(TOOLS_CHANGED)

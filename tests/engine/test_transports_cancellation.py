@@ -129,7 +129,7 @@ async def test_closing_flushes_the_cancellation_of_a_caller_who_just_left(way: W
 @pytest.mark.requirement("S2")
 async def test_a_caller_who_leaves_during_the_handshake_leaves_it_to_the_others(way: Way, how: str):
     async with serving(way) as (server, client):
-        slow = Rule(method=HANDSHAKE[way.era], do=Behaviour(delay=0.4), times=1)
+        slow = Rule(method=HANDSHAKE[way.era], do=Behaviour(delay=0.2), times=1)
         await server.server.script(slow)
         caller = Cancellable(how, lambda: client.call_tool("record", {"key": "left"}))
         other = asyncio.create_task(client.call_tool("record", {"key": "stayed"}))

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
+from mcp.server.mcpserver import MCPServer
 
 from mainstay import CallOutcomeUnknown, CallRejected, Client, Event, NotPermitted
 from mainstay.testing import Behaviour, Rule
@@ -26,7 +27,6 @@ from tests.engine.helpers_transports import (
 
 user: ContextVar[str] = ContextVar("user", default="nobody")
 SECRET = "sekret-of-the-environment"
-"""Two lines, so that neither line of it may be shown."""
 
 
 # -- headers ------------------------------------------------------------------------------------
@@ -99,16 +99,13 @@ async def test_no_callers_context_or_headers_reach_what_an_sse_connection_sends_
 
 
 @pytest.mark.requirement("S17")
-async def test_a_program_is_started_in_nobodys_context():
-    """What the first caller has set stays out of what the connection does for all."""
+async def test_a_server_in_this_process_lives_in_nobodys_context_and_its_tools_in_their_callers():
     seen: list[str] = []
 
     @asynccontextmanager
     async def lifespan(server: Any) -> AsyncIterator[None]:
         seen.append(user.get())
         yield
-
-    from mcp.server.mcpserver import MCPServer
 
     async def whoami() -> str:
         return user.get()

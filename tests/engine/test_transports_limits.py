@@ -1,4 +1,4 @@
-"""What bounds calls over stdio, HTTP+SSE and in-process: the breaker, places in flight, one line."""
+"""What bounds the calls over stdio, HTTP+SSE and in-process: breaker, places, one line."""
 
 import asyncio
 import itertools

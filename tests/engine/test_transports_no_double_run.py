@@ -32,14 +32,11 @@ from tests.engine.helpers_transports import (
     IN_PROCESS,
     SSE,
     STDIO,
-    Served,
     Way,
     When,
-    client_of,
     ended,
     every_way,
     over_stdio,
-    served,
     serving,
     wait_in_place,
 )
@@ -52,8 +49,6 @@ ONE_REPLAY: dict[str, Any] = {
     "breaker_threshold": 0,
     "replay_tools": {ALWAYS: "always", NEVER: "never"},
 }
-AT_ONCE = 5
-"""Cases side by side, each with a client of its own."""
 CRASHES: list[tuple[Way, When]] = [
     *itertools.product((*STDIO, SSE), ("on reading", "after the run", "in the answer")),
     *itertools.product(IN_PROCESS, ("on reading", "after the run")),
@@ -80,31 +75,27 @@ class Case:
         return CallResult, attempts, runs + 1
 
 
-async def disagreement(server: Served, case: Case, turn: asyncio.Semaphore) -> str | None:
+async def disagreement(case: Case) -> str | None:
     """Where the world and the law differ."""
-    key = f"{case.safety.tool}, {case.lasting}"
-    async with turn, closing(client_of(server, case.way, **ONE_REPLAY)) as client:
+    tool, times = case.safety.tool, None if case.lasting else 1
+    async with serving(case.way, ONE_REPLAY) as (server, client):
         await client.list_tools()
-        found: Any = await outcome(client.call_tool(case.safety.tool, {"key": key}))
-        told = type(found), found.attempts, await server.executions(key)
+        await server.doom(tool, case.when, times=times)
+        found: Any = await outcome(client.call_tool(tool, {"key": "once"}))
+        told = type(found), found.attempts, await server.executions("once")
     if isinstance(found, MainstayError) and found.delivery is not Delivery.UNKNOWN:
         return f"{case}: {found.delivery}"
     return None if told == case.expected else f"{case}: {told}, not {case.expected}"
 
 
-@pytest.mark.parametrize("lasting", [False, True], ids=["passing", "lasting"])
 @pytest.mark.parametrize(("way", "when"), CRASHES, ids=str)
 async def test_a_server_that_dies_under_a_call_runs_it_as_often_as_the_law_allows(
-    way: Way, when: When, lasting: bool
+    way: Way, when: When
 ):
-    turn = asyncio.Semaphore(AT_ONCE)
-    async with served(way) as server:
-        for safety in SAFETIES:
-            await server.doom(safety.tool, when, times=None if lasting else 1)
-        cases = [Case(way, when, safety, lasting) for safety in SAFETIES]
-        if way.transport == "in-process":  # one that dies takes the others with it
-            turn = asyncio.Semaphore(1)
-        found = await asyncio.gather(*(disagreement(server, case, turn) for case in cases))
+    cases = itertools.product(SAFETIES, (False, True))
+    found = await asyncio.gather(
+        *(disagreement(Case(way, when, safety, lasting)) for safety, lasting in cases)
+    )
     assert [one for one in found if one] == []
 
 

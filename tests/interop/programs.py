@@ -55,13 +55,16 @@ both_sdks = pytest.mark.parametrize("sdk", ["python", pytest.param("typescript",
 
 @asynccontextmanager
 async def running(
-    command: Sequence[str], env: Mapping[str, str] | None = None, **streams: Any
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    stdin: int = DEVNULL,
+    stdout: int = DEVNULL,
+    stderr: int | None = None,
 ) -> AsyncIterator[Process]:
     """A program, killed at the end whatever happened."""
     process = await asyncio.create_subprocess_exec(
-        *command,
-        env={**os.environ, **(env or {})},
-        **{"stdin": DEVNULL, "stdout": DEVNULL} | streams,
+        *command, env={**os.environ, **env}, stdin=stdin, stdout=stdout, stderr=stderr
     )
     try:
         yield process

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, FileSessionStore
+from mainstay import CallTimedOut, Client, FileSessionStore
 from tests.interop.programs import BOUND, SESSIONS_SERVERS, both_sdks, listening, seen_at
 
 pytestmark = pytest.mark.requirement("S11")
@@ -74,19 +74,29 @@ async def test_nobody_takes_up_the_session_of_somebody_else(sdk: str, directory:
         assert len(set(sessions)) == (await seen_at(port))["initialize"] == len(others)
         again = [await session_of(client_of(port, directory, **other)) for other in others]
         assert again == sessions
+        rotated = client_of(port, directory, principal="ann", api_key="new")
+        assert await session_of(rotated) == sessions[1]
         assert (await seen_at(port))["initialize"] == len(others)
 
 
 @both_sdks
-async def test_a_named_principal_keeps_its_session_when_its_key_changes(sdk: str, directory: Path):
-    async with listening(SESSIONS_SERVERS[sdk]) as port:
-        keys = ("old", "new")
-        used = [
-            await session_of(client_of(port, directory, principal="ann", api_key=key))
-            for key in keys
-        ]
-        assert used[0] == used[1]
-        assert (await seen_at(port))["initialize"] == 1
+@pytest.mark.requirement("P5")
+async def test_in_a_shared_session_only_the_call_that_was_given_up_ends(sdk: str, directory: Path):
+    async with (
+        listening(SESSIONS_SERVERS[sdk]) as port,
+        asyncio.timeout(BOUND),
+        client_of(port, directory) as first,
+        client_of(port, directory) as second,
+    ):
+        assert first.session_id == second.session_id
+        going = asyncio.create_task(second.call_tool("slow", {"tag": "on", "seconds": 1.0}))
+        with pytest.raises(CallTimedOut):
+            await first.call_tool("slow", {"tag": "given up", "seconds": 60}, timeout=0.3)
+        assert (await going).text == "on"
+        while (await seen_at(port))["cancelled"] < 1:
+            await asyncio.sleep(0.01)
+        assert (await first.call_tool("slow", {"tag": "next", "seconds": 0})).text == "next"
+        assert (await seen_at(port))["cancelled"] == 1
 
 
 async def end_session(port: int, session: str) -> None:

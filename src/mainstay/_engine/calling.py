@@ -146,8 +146,9 @@ class Calling:
         assert pursuit is not None
         self._asking.add(task)
         try:
+            question = Question(self._tell, method, params, self._common())
             with pursuit.held():
-                return await self._ask_in_round("", method, params)
+                return await self._core.inputs.answer(question, watched=self._emit is not None)
         finally:
             self._asking.discard(task)
 

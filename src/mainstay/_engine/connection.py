@@ -83,7 +83,7 @@ class Connection:
         self._log_level: str | None = None
         self._ready: asyncio.Future[Exception | None] = asyncio.Future()
         self._owner: asyncio.Task[None] | None = None
-        self._listener: asyncio.Task[None] | None = None
+        self._listeners: set[asyncio.Task[None]] = set()
 
     @property
     def accepts_calls(self) -> bool:
@@ -150,19 +150,19 @@ class Connection:
             self._release.set()
 
     def listen(self, listening: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
-        """Have this done for as long as the connection lasts, in place of what was done before."""
+        """Have this done for as long as the connection lasts."""
         if self.state is ConnectionState.READY:
-            self.stop_listening()
-            loop = asyncio.get_running_loop()
-            self._listener = loop.create_task(listening(self), context=Context())
+            task = asyncio.get_running_loop().create_task(listening(self), context=Context())
+            self._listeners.add(task)
+            task.add_done_callback(self._listeners.discard)
 
     @property
     def is_listening(self) -> bool:
-        return self._listener is not None and not self._listener.done()
+        return bool(self._listeners)
 
-    def stop_listening(self) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
+    def stop_listening(self, but: asyncio.Task[None] | None = None) -> None:
+        for task in self._listeners - {but}:
+            task.cancel()
 
     async def aclose(self, *, terminate: bool) -> None:
         """End it now, whatever it is doing; returns when the owner has finished."""
@@ -219,13 +219,13 @@ class Connection:
         if self.stored is not None:
             self.agreement = adopt(self.session, self.stored.handshake)
             self.wire.resume(self.stored.session_id, self.agreement.version)
-            return
-        self.agreement = await negotiate(
-            self.session,
-            mode=self._spec.mode,
-            known=self._known,
-            probe_within=probe_bound(self._spec.timeouts.connect),
-        )
+        else:
+            self.agreement = await negotiate(
+                self.session,
+                mode=self._spec.mode,
+                known=self._known,
+                probe_within=probe_bound(self._spec.timeouts.connect),
+            )
         if self._log_level is not None and self.era is Era.LEGACY:
             await self._ask_for_logs(self._log_level)
 
@@ -234,14 +234,16 @@ class Connection:
         try:
             await self.request("logging/setLevel", {"level": level}, Attempt(), lenient=True)
         except WireFault as fault:
-            if fault.evidence.error is None:
+            # A stored session may turn out to be gone: the next call finds out, and asks again.
+            if fault.evidence.error is None and self.stored is None:
                 raise
-            logger.warning("%s: no log level: %s", self._spec.name, fault.evidence.error.message)
+            logger.warning("%s: no log level: %s", self._spec.name, fault)
 
     async def _wind_up(self) -> None:
-        if self._listener is not None:
+        if self._listeners:
             self.stop_listening()
-            await asyncio.wait((self._listener,))
+            await asyncio.wait(tuple(self._listeners))
+        self.wire.stop_answering()
         await self.wire.errands.flush(_FLUSH)
         if not self.lost:
             # Should this fail, the server will forget the session by itself.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,8 @@ class Core:
                 remedy="Name the principal for whom the authorizer speaks",
             )
         self._store = store
+        self._is_authorized = auth is not None
+        self._own = uuid.uuid4().hex
         self._headers = server_headers(spec)
         self._client_info = dict(client_info or {"name": "mainstay", "version": __version__})
         self._session_rows = (*session_rows, *SESSION_ROWS)
@@ -260,18 +263,21 @@ class Core:
         """Where the response cache keeps what this principal was told by this server."""
         agreement = self.agreement
         version = agreement.version if agreement else None
-        told_apart = None
+        spec, secrets = self.spec, self.keeper().belonging.secrets
+        facts: list[Any] = [spec.url, spec.command, spec.args, sorted(spec.env.items()), spec.cwd]
         if self._principal is None:
-            secrets = json.dumps(sorted(self.keeper().belonging.secrets.items()))
-            told_apart = hashlib.sha256(secrets.encode()).hexdigest()
-        where = self.spec.url or self.spec.name
-        return json.dumps([where, version, self._principal, told_apart])
+            facts.append(sorted(secrets.items()))
+        if spec.server is not None or (self._principal is None and self._is_authorized):
+            facts.append(self._own)  # nothing tells it from others: it keeps to itself
+        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        return json.dumps([spec.name, version, self._principal, digest])
 
     # -- what changes ---------------------------------------------------------------------------
 
-    async def _catch_up(self) -> None:
-        """Fetch what is known, and tell what is no longer so."""
-        for event in await self.shelf.differences():
+    async def _catch_up(self, missed: frozenset[str]) -> None:
+        """Fetch what is known, and tell what is no longer so. `missed`: resources of whose changes
+        nothing could be heard for a while."""
+        for event in await self.shelf.differences(missed):
             self.emit(event)
 
     # -- observing ------------------------------------------------------------------------------

@@ -25,13 +25,16 @@ async def subscribe(core: Core, uri: str) -> None:
 async def _subscribe_now(core: Core, uri: str) -> None:
     if core.era != "modern":
         await core.pursue("resources/subscribe", {"uri": uri})
+        core.watch.covered |= {uri}
         core.listen()
         return
-    honoured = core.watch.expect()
-    core.listen()
     covered: frozenset[str] = frozenset()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(core.spec.timeouts.call):
+        async with asyncio.timeout(core.spec.timeouts.call), core.watch.turn:
+            if uri in core.watch.covered:
+                return  # by the stream that somebody else has just waited for
+            honoured = core.watch.expect(uri)
+            core.listen()
             covered = await honoured
     if uri not in covered:
         raise _not_offered(core.spec.name, uri)

@@ -23,6 +23,7 @@ from mainstay._engine.inputs import Inputs
 from mainstay._engine.negotiate import Agreement
 from mainstay._engine.opening import Opener
 from mainstay._engine.resuming import Resuming
+from mainstay._engine.reviving import Reviving
 from mainstay._engine.watching import Watch, as_event
 from mainstay._rules.breaker import Breaker
 from mainstay._rules.budget import TokenBucket
@@ -89,6 +90,7 @@ class Keeper:
             settled=self._store is not None and self._principal is None,
         )
         self._opener = self._make_opener()
+        self._reviving = Reviving(self._revive, self.pause)
 
     def _make_opener(self) -> Opener:
         resuming = None
@@ -218,9 +220,13 @@ class Keeper:
         if self.connection is not connection:
             return
         self.retire(connection, lost=True, reason=reason)
-        if self._watch.wanted and self._opening is None and self._closing is None:
-            loop = asyncio.get_running_loop()
-            self._opening = loop.create_task(self._open_next(), context=Context())
+        if self._watch.wanted and self._closing is None:
+            self._reviving.start()
+
+    async def _revive(self) -> bool:
+        """Whether there is nothing left to do for those who listen."""
+        done = self.connection is not None or not self._watch.wanted
+        return done or isinstance(await self.ready(), Connection)
 
     # -- what the server says on its own account ------------------------------------------------
 
@@ -232,7 +238,7 @@ class Keeper:
         if not self._watch.wanted_on(connection):
             connection.stop_listening()
         elif not self._watch.covers(connection):
-            connection.listen(self._watch.listen)
+            self._watch.replace(connection)
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if not isinstance(message, Exception):
@@ -261,6 +267,7 @@ class Keeper:
         self.epoch = self._generation
         self.closed.set()
         connection, self.connection = self.connection, None
+        await self._reviving.stop()
         opener = self._opener
         await asyncio.gather(
             *(self._close_one(each) for each in reversed(opener.alive)), return_exceptions=True

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from mainstay._engine.telling import timed_out
+
 if TYPE_CHECKING:
     from mainstay._engine.core import Core
     from mainstay._engine.outgoing import Outgoing
     from mainstay._engine.pursuit import Pursuit
-
-_LEAST = 0.001
-"""Seconds of a leg that has no time left: it fails as not sent in time."""
 
 
 class Legs:
@@ -19,12 +18,15 @@ class Legs:
 
     def __init__(self, core: Core, timeout: float) -> None:
         self._core = core
-        self.left = timeout
+        self.left = self._total = timeout
         self.attempts = 0
         self.pursuit: Pursuit | None = None
         """The leg under way, or the last one."""
 
     async def go(self, outgoing: Outgoing) -> dict[str, Any]:
+        if self.pursuit is not None and self.left <= 0:
+            outgoing.timeout = self._total
+            raise timed_out(self._core.spec.name, outgoing, self.pursuit)
         outgoing.timeout = self.left
         # A client that was closed in between is not opened again for the next leg.
         epoch = self.pursuit.epoch if self.pursuit else None
@@ -33,9 +35,9 @@ class Legs:
             return await pursuit.run()
         finally:
             self.attempts += pursuit.attempts
-            self.left = max(pursuit.left, _LEAST)
+            self.left = pursuit.left
 
     async def pause(self, seconds: float) -> None:
         """Wait, at the expense of the legs to come."""
         await asyncio.sleep(min(seconds, self.left))
-        self.left = max(self.left - seconds, _LEAST)
+        self.left -= seconds

@@ -117,12 +117,18 @@ async def _initialize_or_probe(session: ClientSession, within: float) -> Agreeme
     return _adopt(session, discovered)
 
 
-def adopt(session: ClientSession, handshake: Mapping[str, Any]) -> Agreement:
-    """Take up a session where another process left it, without a request."""
+def is_known(handshake: Mapping[str, Any]) -> bool:
+    """Whether a handshake that was made earlier means something to this version of ours."""
     try:
-        result = InitializeResult.model_validate(handshake)
+        found = InitializeResult.model_validate(handshake)
     except ValidationError:
-        raise unreadable("the stored session holds no handshake", None) from None
+        return False
+    return found.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def adopt(session: ClientSession, handshake: Mapping[str, Any]) -> Agreement:
+    """Take up a session where another process left it, without a request. It `is_known`."""
+    result = InitializeResult.model_validate(handshake)
     session.adopt(result)
     return Agreement(Era.LEGACY, result.protocol_version, result)
 

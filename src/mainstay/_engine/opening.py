@@ -50,6 +50,8 @@ class Opener:
         self._line: Line | None = None
         self.era: Era | None = None
         """The server's era, once it is known."""
+        self._ends_anyway = False
+        """Whether the process also ends when it is not asked for its era."""
         self._agreed = False
         """Whether a handshake on this line has worked."""
         self.alive: list[Connection] = []
@@ -68,8 +70,9 @@ class Opener:
         resuming = self._resuming if self._line.resumable else None
         stored = await resuming.load() if resuming else None
         outcome = await self._open_on(self._line, generation, log_level, stored=stored)
-        if isinstance(outcome, DiedOfProbe):
+        if isinstance(outcome, DiedOfProbe) and not self._ends_anyway:
             outcome = await self._open_on(self._line, generation, log_level, known=Era.LEGACY)
+            self._ends_anyway = not isinstance(outcome, Connection)
         elif self._may_be_older(outcome):
             outcome = await self._open_older(outcome, generation, log_level)
         if isinstance(outcome, Connection):

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from mainstay._engine.cancelling import is_cancelled
 from mainstay._engine.connection import Connection
+from mainstay._engine.negotiate import is_known
 from mainstay.config import ServerSpec
 from mainstay.stores import SessionStore, StoredSession
 
@@ -62,7 +63,7 @@ class Resuming:
         if stored is None or stored.session_id in self._gone:
             return None
         ours = hmac.compare_digest(_bytes(stored.binding), _bytes(self._bind(stored.session_id)))
-        return stored if ours else None
+        return stored if ours and is_known(stored.handshake) else None
 
     async def keep(self, connection: Connection) -> None:
         """Have a fresh session kept, unless another process was faster with one of its own."""

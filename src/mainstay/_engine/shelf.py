@@ -178,7 +178,7 @@ class Shelf:
         if self._cache is not None:
             self._cache.outdate(method, key)
 
-    async def differences(self) -> list[Changed]:
+    async def differences(self, missed: frozenset[str]) -> list[Changed]:
         """What is no longer as it was last seen. What cannot be fetched may have changed."""
         changes: dict[tuple[str, str | None], None] = {}
         for (method, key), before in tuple(self._seen.items()):
@@ -187,7 +187,7 @@ class Shelf:
             elif method == "resources/read" and await self._resource_differs(key, before):
                 changes["resource", key] = None
         for uri in self._asks.watch.uris:
-            if ("resources/read", uri) not in self._seen:
+            if uri in missed and ("resources/read", uri) not in self._seen:
                 changes["resource", uri] = None
         name = self._asks.spec.name
         return [Changed(server=name, what=cast("Any", what), uri=uri) for what, uri in changes]

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -21,10 +21,12 @@ from mainstay.events import Changed, Event, Notice
 
 if TYPE_CHECKING:
     from mainstay._engine.connection import Connection
+    from mainstay._rules.classify import Evidence
 
 logger = logging.getLogger("mainstay.client")
 
 _BACKOFF = Backoff()
+_MAY_PASS = (401, 403, 408, 429)
 _STAND = 1.0
 """Seconds for a server to open the stream on which it may ask something."""
 _CHANGES: dict[str, Literal["tools", "prompts", "resources", "resource"]] = {
@@ -43,6 +45,12 @@ def as_event(server: str, method: str, params: dict[str, Any]) -> Event:
     return Changed(server=server, what=what, uri=params.get("uri") if what == "resource" else None)
 
 
+def _is_refusal(evidence: Evidence) -> bool:
+    """Whether the server has no subscriptions to offer, rather than trouble."""
+    status = evidence.status or 200
+    return evidence.error is not None or (400 <= status < 500 and status not in _MAY_PASS)
+
+
 class Watch:
     """What one client wants to hear. Outlives connections; `listen` runs on each."""
 
@@ -52,7 +60,7 @@ class Watch:
         *,
         asked: Callable[[], bool],
         answers: bool,
-        catch_up: Callable[[], Awaitable[None]],
+        catch_up: Callable[[frozenset[str]], Awaitable[None]],
     ) -> None:
         self._server, self._asked, self._catch_up = server, asked, catch_up
         self._answers = answers
@@ -64,6 +72,14 @@ class Watch:
         """Whether somebody listened before, so that there is a gap to close."""
         self._asked_for: tuple[str, ...] = ()
         """The resources of the last modern subscription."""
+        self.covered: frozenset[str] = frozenset()
+        """The resources of which we are told, or would have been until the stream ended."""
+        self._stands = False
+        self._replacing = False
+        """Whether a stream that stands is left only when the next one does, so without a gap."""
+        self.turn = asyncio.Lock()
+        """Who subscribes waits for those who did before."""
+        self._expected = ""
         self._honoured: asyncio.Future[frozenset[str]] | None = None
 
     @property
@@ -85,6 +101,13 @@ class Watch:
                 async with asyncio.timeout(_STAND):
                     await self._standing.wait()
 
+    def replace(self, connection: Connection) -> None:
+        """Listen anew, to what is wanted now; to the old until the new stands."""
+        self._replacing = self._stands
+        if not self._stands:
+            connection.stop_listening()
+        connection.listen(self.listen)
+
     def covers(self, connection: Connection) -> bool:
         """Whether what is listened to on it already brings all that is wanted."""
         same = connection.era is Era.LEGACY or self._asked_for == tuple(self.uris)
@@ -92,10 +115,12 @@ class Watch:
 
     def reset(self) -> None:
         """The client is closed: the next opening begins from scratch."""
-        self._heard = False
+        self._heard = self._stands = self._replacing = False
+        self.covered, self.turn = frozenset(), asyncio.Lock()
 
-    def expect(self) -> asyncio.Future[frozenset[str]]:
-        """Done when the next modern subscription stands, with the resources it covers."""
+    def expect(self, uri: str) -> asyncio.Future[frozenset[str]]:
+        """Done when a modern subscription that asks for this one stands, with all it covers."""
+        self._expected = uri
         self._honoured = asyncio.get_running_loop().create_future()
         return self._honoured
 
@@ -128,7 +153,7 @@ class Watch:
                 logger.warning("%s: no word of %s any more: %s", self._server, uri, error)
         # Whatever ends it here, the next call will find out.
         with contextlib.suppress(MCPError):
-            await connection.wire.listen(lambda: self._opened(chores))
+            await connection.wire.listen(lambda: self._opened(connection, chores, self.uris))
 
     # -- modern ---------------------------------------------------------------------------------
 
@@ -149,7 +174,7 @@ class Watch:
 
         from mainstay._wire.fault import WireFault
 
-        self._asked_for = tuple(self.uris)
+        asked_for = self._asked_for = tuple(self.uris)
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(connection.patience):
@@ -158,35 +183,45 @@ class Watch:
                         tools_list_changed=True,
                         prompts_list_changed=True,
                         resources_list_changed=True,
-                        resource_subscriptions=self._asked_for,
+                        resource_subscriptions=asked_for,
                     )
                     subscription = await stack.enter_async_context(subscribing)
-                self._honour(subscription.honored.resource_subscriptions or ())
-                self._opened(chores)
+                honoured = subscription.honored.resource_subscriptions or ()
+                self._opened(connection, chores, honoured)
+                self._honour(asked_for, honoured)
                 async for _ in subscription:
                     pass  # they come as notifications, like those of a legacy server
         except WireFault as fault:
-            self._honour(())
-            return fault.evidence.error is None
+            self._honour(asked_for, ())
+            self._stands = False
+            return not _is_refusal(fault.evidence)
         except (MCPError, SubscriptionLost, TimeoutError) as error:
             logger.debug("%s: a subscription ended: %s", self._server, error)
+        self._stands = False
         return True
 
-    def _honour(self, uris: Any) -> None:
-        if self._honoured is not None and not self._honoured.done():
-            self._honoured.set_result(frozenset(cast("list[str]", uris)))
+    def _honour(self, asked_for: tuple[str, ...], uris: Any) -> None:
+        waiting = self._honoured
+        if waiting is not None and not waiting.done() and self._expected in asked_for:
+            waiting.set_result(frozenset(cast("list[str]", uris)))
 
     # -- gaps -----------------------------------------------------------------------------------
 
-    def _opened(self, chores: asyncio.TaskGroup) -> None:
-        """A stream stands. After the first one, there was a gap."""
+    def _opened(
+        self, connection: Connection, chores: asyncio.TaskGroup, covered: Iterable[str]
+    ) -> None:
+        """A stream stands. Before it was another, or a gap, or nothing."""
         self._standing.set()
-        if self._heard:
-            chores.create_task(self._close_gap())
-        self._heard = True
+        missed, self.covered = self.covered, frozenset(covered)
+        if self._replacing:
+            connection.stop_listening(but=asyncio.current_task())
+        elif self._heard:
+            chores.create_task(self._close_gap(missed))
+        self._heard = self._stands = True
+        self._replacing = False
 
-    async def _close_gap(self) -> None:
+    async def _close_gap(self, missed: frozenset[str]) -> None:
         try:
-            await self._catch_up()
+            await self._catch_up(missed)
         except Exception as error:
             logger.warning("%s: what changed meanwhile is not known: %s", self._server, error)

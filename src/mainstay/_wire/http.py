@@ -133,6 +133,10 @@ class HttpDispatcher:
             self._heading.remember_version(headers)
             await self._post(jsonrpc.notification(method, params), headers)
 
+    def stop_answering(self) -> None:
+        if self._inbox is not None:
+            self._inbox.stop()
+
     async def terminate(self) -> None:
         """DELETE the session. Whatever the server answers, it is forgotten here."""
         if self.session_id is not None:

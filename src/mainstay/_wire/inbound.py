@@ -104,6 +104,11 @@ class Inbox:
         if not run_notify_intercept(self._intercept, method, params):
             await self._on_notify(Inbound(self._outbound, None, self._transport), method, params)
 
+    def stop(self) -> None:
+        """Answer nothing any more: nobody is there to hear it."""
+        for task in tuple(self._answering.values()):
+            task.cancel()
+
     def _cancel(self, params: Mapping[str, Any]) -> None:
         request_id = as_request_id(params.get("requestId"))
         task = self._answering.get(request_id) if request_id is not None else None

@@ -120,6 +120,10 @@ class PipeDispatcher:
         """Whatever the server says comes on the pipe already."""
         on_open()
 
+    def stop_answering(self) -> None:
+        if self._inbox is not None:
+            self._inbox.stop()
+
     async def terminate(self) -> None:
         """Closing is the end of the session, too."""
 

@@ -69,6 +69,10 @@ class Wire(Protocol):
         """
         ...
 
+    def stop_answering(self) -> None:
+        """Leave open what the server still asks."""
+        ...
+
     async def terminate(self) -> None:
         """End the session at the server, where there is one."""
         ...

@@ -1,0 +1,91 @@
+"""Whose question is it? Each call's own, where that can be told; the client's, where it cannot."""
+
+import asyncio
+import json
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from mainstay import InputNeeded, Started
+from tests.engine.helpers_rounds import (
+    ADA,
+    ELICIT,
+    HOMES,
+    LEGACY,
+    Ear,
+    Thinker,
+    Way,
+    answering,
+    both_eras,
+    ended,
+    legacy_ways,
+    meeting,
+)
+
+caller: ContextVar[str] = ContextVar("caller", default="nobody")
+
+
+@both_eras
+@pytest.mark.requirement("F3")
+async def test_each_of_many_calls_gets_its_own_questions_in_its_own_context(way: Way) -> None:
+    async def whose(needed: InputNeeded) -> Any:
+        return {"action": "accept", "content": {"who": caller.get(), "call": needed.call_id}}
+
+    async with meeting(way, elicitation=whose) as (_, client):
+
+        async def ask(who: str) -> tuple[str, str]:
+            caller.set(who)
+            async with client.stream("ask", {"requests": {"name": ELICIT}}) as call:
+                [started, needed, _] = [event async for event in call]
+                content = (await call.result()).data["answers"][0]["name"]["content"]
+            assert isinstance(started, Started)
+            assert isinstance(needed, InputNeeded)
+            assert started.call_id == needed.call_id == content["call"]
+            return who, content["who"]
+
+        pairs = await asyncio.gather(*(ask(f"user {number}") for number in range(12)))
+    assert all(asking == asked for asking, asked in pairs)
+    assert len(set(pairs)) == 12
+
+
+@pytest.mark.parametrize("way", [Way("stdio", "legacy"), Way("http+sse", "legacy")], ids=str)
+@pytest.mark.requirement("F3")
+async def test_on_a_shared_pipe_a_question_of_one_among_many_calls_is_nobodys(way: Way) -> None:
+    thinker = Thinker()
+    async with meeting(way, elicitation=thinker) as (server, client):
+        await client.connect()
+        other = asyncio.create_task(client.call_tool("slow", {"seconds": 5}))
+        await server.requests(tool="slow", at_least=1)
+        asking = asyncio.create_task(client.call_tool("ask", {"requests": {"name": ELICIT}}))
+        await thinker.until(asked=1)
+        assert (thinker.asked[0].tool, thinker.asked[0].call_id) == ("", "")
+        thinker.answer.set_result(ADA)
+        assert (await asking).data["answers"] == [{"name": ADA}]
+        await ended(other)
+
+
+@legacy_ways
+@pytest.mark.requirement("F3")
+async def test_a_server_may_ask_outside_of_any_call(way: Way) -> None:
+    async with meeting(way, elicitation=answering(ADA), roots=answering(HOMES)) as (server, client):
+        ear = Ear(client)
+        await client.connect()
+        assert await server.ask_client("roots/list") == HOMES
+        assert await server.ask_client(ELICIT["method"], ELICIT["params"]) == ADA
+        assert (await server.ask_client("no/such"))["error"]["code"] == -32601
+        needed = [event for event in ear.events if isinstance(event, InputNeeded)]
+        assert [(one.method, one.tool, one.call_id) for one in needed] == [
+            ("roots/list", "", ""),
+            ("elicitation/create", "", ""),
+        ]
+
+
+async def test_a_question_in_json_has_no_way_to_answer_it() -> None:
+    async with meeting(LEGACY[0], elicitation=answering(ADA)) as (_, client):
+        ear = Ear(client, listen=False)
+        await client.call_tool("ask", {"requests": {"name": ELICIT}})
+    [needed] = [event for event in ear.events if isinstance(event, InputNeeded)]
+    told = json.loads(needed.to_json())
+    assert told.keys() == {"event", "server", "at", "tool", "call_id", "method", "params", "key"}
+    assert told["params"].items() >= ELICIT["params"].items()
