@@ -54,3 +54,4 @@ async def unsubscribe(core: Core, uri: str) -> None:
         await core.pursue("resources/unsubscribe", {"uri": uri})
     elif core.era == "modern":
         core.listen()
+        await core.watch.until_it_stands()

@@ -236,7 +236,7 @@ class Keeper:
         if connection is None:
             return
         if not self._watch.wanted_on(connection):
-            connection.stop_listening()
+            self._watch.stop(connection)
         elif not self._watch.covers(connection):
             self._watch.replace(connection)
 

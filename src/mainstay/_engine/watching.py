@@ -70,6 +70,8 @@ class Watch:
         """Resources to be told about."""
         self._heard = False
         """Whether somebody listened before, so that there is a gap to close."""
+        self._generation = 0
+        """Of the connection on which we listen; 0: on none."""
         self._asked_for: tuple[str, ...] = ()
         """The resources of the last modern subscription."""
         self.covered: frozenset[str] = frozenset()
@@ -97,25 +99,37 @@ class Watch:
         self._standing.clear()
         connection.listen(self.listen)
         if self._answers and connection.era is Era.LEGACY:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_STAND):
-                    await self._standing.wait()
+            await self.until_it_stands()
+
+    async def until_it_stands(self) -> None:
+        """Wait for the stream that was asked for, for a while."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STAND):
+                await self._standing.wait()
 
     def replace(self, connection: Connection) -> None:
         """Listen anew, to what is wanted now; to the old until the new stands."""
         self._replacing = self._stands
         if not self._stands:
             connection.stop_listening()
+        self._standing.clear()
         connection.listen(self.listen)
 
     def covers(self, connection: Connection) -> bool:
         """Whether what is listened to on it already brings all that is wanted."""
         same = connection.era is Era.LEGACY or self._asked_for == tuple(self.uris)
-        return connection.is_listening and same
+        return self._generation == connection.generation and same
+
+    def stop(self, connection: Connection) -> None:
+        """Nobody wants to hear anything any more."""
+        self._generation = 0
+        self._stands = False
+        connection.stop_listening()
 
     def reset(self) -> None:
         """The client is closed: the next opening begins from scratch."""
         self._heard = self._stands = self._replacing = False
+        self._generation = 0
         self.covered, self.turn = frozenset(), asyncio.Lock()
 
     def expect(self, uri: str) -> asyncio.Future[frozenset[str]]:
@@ -126,10 +140,11 @@ class Watch:
 
     async def listen(self, connection: Connection) -> None:
         """For as long as the connection lasts, or the server has something to offer."""
+        again, self._generation = self._generation, connection.generation
         try:
             async with asyncio.TaskGroup() as chores:
                 if connection.era is Era.LEGACY:
-                    await self._legacy(connection, chores)
+                    await self._legacy(connection, chores, fresh=again != connection.generation)
                 else:
                     await self._modern(connection, chores)
         except Exception:
@@ -139,12 +154,16 @@ class Watch:
 
     # -- legacy ---------------------------------------------------------------------------------
 
-    async def _legacy(self, connection: Connection, chores: asyncio.TaskGroup) -> None:
+    async def _legacy(
+        self, connection: Connection, chores: asyncio.TaskGroup, *, fresh: bool
+    ) -> None:
         from mcp.shared.exceptions import MCPError
 
         from mainstay._wire.attempt import Attempt
 
-        for uri in tuple(self.uris) if self._heard else ():
+        for uri in tuple(self.uris) if self._heard and fresh else ():
+            if uri not in self.uris:
+                continue  # unsubscribed meanwhile
             try:
                 await connection.request(
                     "resources/subscribe", {"uri": uri}, Attempt(), lenient=True
@@ -194,7 +213,9 @@ class Watch:
         except WireFault as fault:
             self._honour(asked_for, ())
             self._stands = False
-            return not _is_refusal(fault.evidence)
+            if _is_refusal(fault.evidence):
+                self._generation = 0
+                return False
         except (MCPError, SubscriptionLost, TimeoutError) as error:
             logger.debug("%s: a subscription ended: %s", self._server, error)
         self._stands = False
