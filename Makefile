@@ -1,6 +1,7 @@
 # Everything runs from a virtual environment of the checkout's own, `.venv`, made from
 # constraints.txt on first use and made again when that file or pyproject.toml changes.
-# What has to be there beforehand: make, and Python 3.11 or newer (PYTHON=… names another one).
+# What has to be there beforehand: make, and Python 3.11 or newer (PYTHON=… names another one); and
+# Node.js 20 with npm, if the tests against servers written in JavaScript are to run.
 
 PYTHON  ?= python3
 # Test processes at once: `make test WORKERS=2`. One at a time by default, because many tests

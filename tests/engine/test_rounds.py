@@ -112,6 +112,7 @@ async def test_a_watcher_may_be_quicker_than_the_function(way: Way) -> None:
                 if isinstance(event, InputNeeded):
                     await thinker.until(asked=1)
                     event.accept({"name": "Ada"})
+                    event.decline()
             result = await call.result()
         await thinker.until(cancelled=1)
     assert result.data["answers"] == [{"name": ADA}]

@@ -13,6 +13,7 @@ from tests.engine.helpers_rounds import (
     ELICIT,
     HOMES,
     LEGACY,
+    MODERN,
     Ear,
     Thinker,
     Way,
@@ -79,6 +80,26 @@ async def test_a_server_may_ask_outside_of_any_call(way: Way) -> None:
             ("roots/list", "", ""),
             ("elicitation/create", "", ""),
         ]
+
+
+@legacy_ways
+@pytest.mark.requirement("F3")
+async def test_a_client_that_answers_hears_questions_without_an_observer(way: Way) -> None:
+    async with meeting(way, roots=answering(HOMES)) as (server, client):
+        await client.connect()
+        assert await server.ask_client("roots/list") == HOMES
+
+
+@pytest.mark.parametrize("way", [*LEGACY, *MODERN], ids=str)
+@pytest.mark.requirement("F3")
+async def test_legacy_servers_are_told_that_roots_changed(way: Way) -> None:
+    async with meeting(way, roots=answering(HOMES)) as (server, client):
+        await client.notify_roots_changed()
+        await client.call_tool("echo", {"text": "hi"})
+        told = await server.requests("notifications/roots/list_changed")
+        assert len(told) == (1 if way.era == "legacy" else 0), (
+            "a modern one asks when it needs them"
+        )
 
 
 async def test_a_question_in_json_has_no_way_to_answer_it() -> None:

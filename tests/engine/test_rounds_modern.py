@@ -13,6 +13,7 @@ from tests.engine.helpers_rounds import (
     ELICIT,
     HOMES,
     ROOTS,
+    Thinker,
     Way,
     answering,
     client_of,
@@ -159,6 +160,20 @@ async def test_a_round_goes_on_at_a_server_that_has_restarted() -> None:
         more["request_state"] = again.request_state
         result = await client.call_tool("ask", {**ASK, "rounds": 2}, **more)
     assert result.data["answers"] == [{"name": ADA}] * 2
+
+
+@modern_ways
+@pytest.mark.requirement("F3")
+async def test_a_server_may_restart_while_a_human_thinks(way: Way) -> None:
+    thinker = Thinker()
+    async with meeting(way, elicitation=thinker) as (server, client):
+        asking = asyncio.create_task(client.call_tool("ask", ASK))
+        await thinker.until(asked=1)
+        await server.restart()
+        thinker.answer.set_result(ADA)
+        assert (await asking).data["answers"] == [{"name": ADA}]
+        assert len(thinker.asked) == 1
+        assert await server.ledger() == {"k": 1, "k:legs": 2}
 
 
 @pytest.mark.requirement("L1")

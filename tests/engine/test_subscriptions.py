@@ -15,6 +15,7 @@ from tests.engine.helpers_rounds import (
     Way,
     both_eras,
     client_of,
+    ended,
     eventually,
     every_way,
     meeting,
@@ -164,7 +165,7 @@ async def test_a_modern_server_without_subscriptions_is_left_alone(refusal: Any)
         ear = Ear(client)
         await client.connect()
         await server.requests("subscriptions/listen", at_least=1)
-        for _ in range(8):
+        for _ in range(6):  # longer than the first pauses before a stream is asked for again
             await client.call_tool("slow", {"seconds": 0.1})
         assert await streams(server) == 1
         assert ear.changes == []
@@ -186,6 +187,18 @@ async def test_a_subscription_that_is_refused_is_forgotten(way: Way, listening: 
         await client.subscribe(OTHER)
         assert list((await server.subscriptions()).values()) == [[OTHER]]
         assert ear is None or ("resource", NOTES) not in ear.changes
+
+
+@every_way
+async def test_a_subscription_that_is_given_up_is_forgotten(way: Way) -> None:
+    async with meeting(way) as (server, client):
+        method = "resources/subscribe" if way.era == "legacy" else "subscriptions/listen"
+        await server.script(when(method, times=1, hang=True, run=False))
+        giving_up = asyncio.create_task(client.subscribe(NOTES))
+        await server.requests(method, at_least=1)
+        await ended(giving_up)
+        await client.subscribe(OTHER)
+        assert list((await server.subscriptions()).values()) == [[OTHER]]
 
 
 class Modern:

@@ -108,7 +108,6 @@ async def test_a_call_that_fails_leaves_its_siblings_and_its_caller_alone(way: W
         for trouble in TROUBLES:
             async with asyncio.timeout(BOUND):
                 await trouble(server, client)
-        assert not any(sibling.done() for sibling in siblings)
         async with asyncio.timeout(BOUND):
             results = await asyncio.gather(*siblings)
         assert [result.text for result in results] == ["done"] * CROWD

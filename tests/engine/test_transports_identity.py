@@ -32,7 +32,6 @@ SECRET = "sekret-of-the-environment"
 # -- headers ------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("H4")
 @every_way
 async def test_a_call_for_somebody_else_is_refused_before_anything_is_sent(way: Way):
     async with serving(way, {"neutral_headers": ["x-colour"]}) as (server, client):

@@ -128,7 +128,7 @@ class Opener:
     async def _bury(self, line: Line) -> None:
         """Two processes of one server might fight over what they lock: let the last one end."""
         for connection in self.alive if line.exclusive else ():
-            if connection.lost:
+            if connection.lost and not connection.in_flight:
                 await connection.ended(within=self._spec.timeouts.close)
 
     def _may_be_older(self, outcome: Connection | Exception) -> bool:

@@ -27,6 +27,7 @@ from mainstay._engine.telling import (
     outcome_unknown,
     refused_by_breaker,
     timed_out,
+    went_astray,
 )
 from mainstay._rules.budget import Backoff, Deadline
 from mainstay._rules.classify import Evidence, Trouble, classify
@@ -193,7 +194,7 @@ class Pursuit:
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            failure = self._lost_its_way(attempt)
+            failure = went_astray(attempt)
         except WireFault as fault:
             failure = classify(fault.evidence, rows=self._keeper.session_rows)
         except (InvalidAnswer, CredentialsFault) as error:
@@ -232,12 +233,6 @@ class Pursuit:
             raise error
         return classify(Evidence(trouble=Trouble.UNREADABLE, sent=True, detail=str(error)))
 
-    def _lost_its_way(self, attempt: Attempt) -> Failure:
-        """A cancellation that nobody asked of this task is a fault like any other."""
-        trouble = Trouble.BROKEN if attempt.sent else Trouble.CONNECT
-        detail = "something on the way cancelled the request by itself"
-        return classify(Evidence(trouble=trouble, sent=attempt.sent, detail=detail))
-
     def _told(self, error: InvalidAnswer | CredentialsFault) -> MainstayError:
         server, tool = self._keeper.spec.name, self._out.tool
         if isinstance(error, CredentialsFault):
@@ -271,13 +266,20 @@ class Pursuit:
     def _standing(self, setback: Setback) -> Standing:
         opening = setback.connection is None
         return Standing(
-            channel=self._keeper.channel,
+            channel=self._channel(setback),
             policy=Policy.ALWAYS if opening else self._out.policy,
             repeatable=opening or self._out.repeatable,
             replays_left=self._keeper.spec.max_replays - (self.attempts - 1),
             already=frozenset(self._already | {Step.RENEGOTIATE} if opening else self._already),
             time_left=self.left,
         )
+
+    def _channel(self, setback: Setback) -> Channel:
+        """A pipe that goes on is none: the fault was this request's alone."""
+        connection, unreachable = setback.connection, FailureKind.UNREACHABLE
+        if connection is None or connection.broke or setback.failure.kind is unreachable:
+            return self._keeper.channel
+        return Channel.REQUESTS
 
     def _error(self, setback: Setback) -> MainstayError:
         failure, opening = setback.failure, setback.connection is None

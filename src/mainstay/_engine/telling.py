@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from mainstay._rules.classify import Evidence, Trouble, classify
+from mainstay._wire.attempt import Attempt
 from mainstay.errors import (
     AuthNeeded,
     CallError,
@@ -45,6 +47,13 @@ class Story(Protocol):
     def worst(self) -> Delivery: ...
     @property
     def last(self) -> Failure | None: ...
+
+
+def went_astray(attempt: Attempt) -> Failure:
+    """A cancellation that nobody asked of this task is a fault like any other."""
+    trouble = Trouble.BROKEN if attempt.sent else Trouble.CONNECT
+    detail = "something on the way cancelled the request by itself"
+    return classify(Evidence(trouble=trouble, sent=attempt.sent, detail=detail))
 
 
 def error_for(

@@ -19,9 +19,9 @@ class Channel(enum.Enum):
     """What carries the requests."""
 
     REQUESTS = "HTTP"
-    """Each request on its own: a fault touches no other."""
+    """Each request on its own: a fault touches no other. So is a pipe that goes on after it."""
     PIPE = "stdio, SSE"
-    """All requests on one pipe: when it breaks, it is finished."""
+    """All requests on one pipe, and it broke: it is finished."""
 
 
 class Policy(enum.Enum):

@@ -20,20 +20,29 @@ class Errands:
     def __init__(self) -> None:
         self._over = False
         self._running: set[asyncio.Task[None]] = set()
+        self._owed: set[asyncio.Task[None]] = set()
 
-    def start(self, errand: Coroutine[Any, Any, None], *, context: Context | None = None) -> None:
+    def start(
+        self,
+        errand: Coroutine[Any, Any, None],
+        *,
+        context: Context | None = None,
+        owed: bool = True,
+    ) -> None:
+        """`owed`: to the server, so that closing gives it a moment."""
         if self._over or len(self._running) >= _MOST_ERRANDS:
             errand.close()
             logger.debug("an errand is dropped: closed, or more than %d at once", _MOST_ERRANDS)
             return
         task = asyncio.get_running_loop().create_task(errand, context=context)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        for kept in (self._running, self._owed) if owed else (self._running,):
+            kept.add(task)
+            task.add_done_callback(kept.discard)
 
     async def flush(self, within: float) -> None:
-        """Give those under way a moment to finish."""
-        if self._running:
-            await asyncio.wait(tuple(self._running), timeout=within)
+        """Give those that are owed a moment to finish."""
+        if self._owed:
+            await asyncio.wait(tuple(self._owed), timeout=within)
 
     def cancel(self) -> None:
         self._over = True

@@ -190,7 +190,7 @@ class PipeDispatcher:
             task.cancel()
             raise
         if not task.done():  # it keeps its TCP connection, if it may end by itself
-            self.errands.start(_outlive(task))
+            self.errands.start(_outlive(task), owed=False)
         return message
 
     async def _answer(self, waiting: Waiting) -> dict[str, Any]:
