@@ -51,6 +51,7 @@ async def test_a_server_that_falls_silent_on_one_call_fails_that_one(way: Way):
         assert (await outcome(busy)).text == "8 steps"
         assert (await outcome(client.call_tool("echo", {"text": "x"}))).text == "x"
         assert await server.executions("record") == 1
+        assert await server.openings() == 1
 
 
 @over_kit

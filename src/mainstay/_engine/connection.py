@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextvars import Context
 from typing import Any
 
@@ -83,7 +83,7 @@ class Connection:
         self._log_level: str | None = None
         self._ready: asyncio.Future[Exception | None] = asyncio.Future()
         self._owner: asyncio.Task[None] | None = None
-        self._listeners: set[asyncio.Task[None]] = set()
+        self._companions: set[asyncio.Task[None]] = set()
 
     @property
     def accepts_calls(self) -> bool:
@@ -149,19 +149,17 @@ class Connection:
         if not self.in_flight:
             self._release.set()
 
-    def listen(self, listening: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
-        """Have this done for as long as the connection lasts."""
-        if self.state is ConnectionState.READY:
-            task = asyncio.get_running_loop().create_task(listening(self), context=Context())
-            self._listeners.add(task)
-            task.add_done_callback(self._listeners.discard)
+    def accompany(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have this done beside the calls, until it ends or the connection does."""
+        task = asyncio.get_running_loop().create_task(work, context=Context())
+        self._companions.add(task)
+        task.add_done_callback(self._companions.discard)
+        if self.state is not ConnectionState.READY:
+            task.cancel()
+        return task
 
-    @property
-    def is_listening(self) -> bool:
-        return bool(self._listeners)
-
-    def stop_listening(self, but: asyncio.Task[None] | None = None) -> None:
-        for task in self._listeners - {but}:
+    def _dismiss(self) -> None:
+        for task in self._companions:
             task.cancel()
 
     async def aclose(self, *, terminate: bool) -> None:
@@ -240,9 +238,9 @@ class Connection:
             logger.warning("%s: no log level: %s", self._spec.name, fault)
 
     async def _wind_up(self) -> None:
-        if self._listeners:
-            self.stop_listening()
-            await asyncio.wait(tuple(self._listeners))
+        if self._companions:
+            self._dismiss()
+            await asyncio.wait(tuple(self._companions))
         self.wire.stop_answering()
         await self.wire.errands.flush(_FLUSH)
         if not self.lost:
@@ -256,7 +254,7 @@ class Connection:
             self.state = ConnectionState.DRAINING  # cancelled by somebody who cancels everything
         if not self._ready.done():
             self._ready.set_result(broken("the client was closed while connecting", Attempt()))
-        self.stop_listening()
+        self._dismiss()
         try:
             await self.wire.close()
         except Exception:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-
 from mainstay._engine.core import Core
 from mainstay.errors import CallRejected, Delivery, Failure, FailureKind
 
@@ -25,18 +22,11 @@ async def subscribe(core: Core, uri: str) -> None:
 async def _subscribe_now(core: Core, uri: str) -> None:
     if core.era != "modern":
         await core.pursue("resources/subscribe", {"uri": uri})
-        core.watch.covered |= {uri}
+        core.watch.cover(uri)
         core.listen()
         return
-    covered: frozenset[str] = frozenset()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(core.spec.timeouts.call), core.watch.turn:
-            if uri in core.watch.covered:
-                return  # by the stream that somebody else has just waited for
-            honoured = core.watch.expect(uri)
-            core.listen()
-            covered = await honoured
-    if uri not in covered:
+    core.listen()
+    if not await core.watch.covers(uri, core.spec.timeouts.call):
         raise _not_offered(core.spec.name, uri)
 
 
@@ -54,4 +44,4 @@ async def unsubscribe(core: Core, uri: str) -> None:
         await core.pursue("resources/unsubscribe", {"uri": uri})
     elif core.era == "modern":
         core.listen()
-        await core.watch.until_it_stands()
+        await core.watch.until_settled()

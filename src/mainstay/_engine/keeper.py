@@ -232,13 +232,8 @@ class Keeper:
 
     def listen(self) -> None:
         """Hear what the server says outside of calls, if somebody wants to."""
-        connection = self.connection
-        if connection is None:
-            return
-        if not self._watch.wanted_on(connection):
-            self._watch.stop(connection)
-        elif not self._watch.covers(connection):
-            self._watch.replace(connection)
+        if self.connection is not None:
+            self._watch.update(self.connection)
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if not isinstance(message, Exception):
