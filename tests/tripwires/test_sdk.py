@@ -1,91 +1,37 @@
 """Facts about mcp 2.3 that mainstay stands on. When one fails, its docstring says where."""
 
 import asyncio
+import dataclasses
 import inspect
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from typing import Any
 
-import anyio
-import anyio.abc
 import mcp_types as types
 import pytest
 from mcp import Client as SdkClient
-from mcp.client.session import ClientSession
-from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.client.caching import (
+    CacheEntry,
+    CacheKey,
+    InMemoryResponseCacheStore,
+    ResponseCacheStore,
+)
 from mcp.shared.dispatcher import CallOptions, Dispatcher, coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
-from pydantic import RootModel, ValidationError
+from pydantic import ValidationError
 
-MODERN = "2026-07-28"
-INFO = {"name": "kit", "version": "1"}
-INITIALIZED = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": INFO}
-DISCOVERED = {"supportedVersions": [MODERN], "capabilities": {}, "resultType": "complete"}
-DISCOVERED |= {"ttlMs": 0, "cacheScope": "public"}
-CALLED = {"content": [], "structuredContent": {"n": "x"}, "resultType": "complete"}
-LISTED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
-NUMBERS = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
-
-where: ContextVar[str] = ContextVar("where", default="nowhere")
-
-
-class Raw(RootModel[dict[str, Any]]):
-    pass
-
-
-class Canned:
-    """A dispatcher with ready answers, or faults, by method."""
-
-    def __init__(self, **answers: Any) -> None:
-        self.answers = {"initialize": INITIALIZED, "server/discover": DISCOVERED, **answers}
-        self.sent: list[tuple[str, Any, CallOptions]] = []
-        self.tasks: list[Any] = []
-        self.contexts: list[str] = []
-
-    async def run(
-        self,
-        on_request: Any,
-        on_notify: Any,
-        on_notify_intercept: Any = None,
-        *,
-        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:
-        task_status.started()
-        await anyio.sleep_forever()
-
-    async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> dict[str, Any]:
-        self.sent.append((method, params, opts or {}))
-        self.tasks.append(asyncio.current_task())
-        self.contexts.append(where.get())
-        answer = self.answers[method]
-        if isinstance(answer, BaseException):
-            raise answer
-        return dict(answer)
-
-    async def notify(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> None:
-        self.sent.append((method, params, opts or {}))
-
-    @property
-    def methods(self) -> list[str]:
-        return [method for method, _, _ in self.sent]
-
-
-@asynccontextmanager
-async def session_on(wire: Canned, adopted: dict[str, Any] | None = None) -> AsyncIterator[Any]:
-    session = ClientSession(dispatcher=wire)
-    async with session:
-        if adopted is INITIALIZED:
-            session.adopt(types.InitializeResult.model_validate(adopted))
-        elif adopted is not None:
-            session.adopt(types.DiscoverResult.model_validate(adopted))
-        yield session
+from tests.tripwires.helpers_sdk import (
+    CALLED,
+    DISCOVERED,
+    INITIALIZED,
+    LISTED,
+    MODERN,
+    NUMBERS,
+    Canned,
+    Raw,
+    session_on,
+    where,
+)
 
 
 def call(name: str = "count", **arguments: Any) -> types.CallToolRequest:
@@ -265,38 +211,6 @@ def test_the_functions_behind_those_headers_are_there() -> None:
     assert {name.lower(): value for name, value in found.items()} == {"mcp-param-r": "eu"}
 
 
-async def test_the_listen_driver_contains_an_mcp_error_and_nothing_else() -> None:
-    """Why `WireFault` is an `MCPError`: any other exception would kill the session's task group,
-    and with it every call."""
-    fault = MCPError(code=-1, message="broken")
-    async with session_on(Canned(**{"subscriptions/listen": fault}), DISCOVERED) as session:
-        with pytest.raises((MCPError, SubscriptionLost)):
-            async with listen(session, tools_list_changed=True):
-                pass
-        assert await session.send_discover(MODERN)
-    other = Canned(**{"subscriptions/listen": LookupError("other")})
-    with pytest.raises(ExceptionGroup):
-        async with (
-            session_on(other, DISCOVERED) as session,
-            listen(session, tools_list_changed=True),
-        ):
-            pass
-
-
-async def test_waiting_for_the_ack_of_listen_has_no_end_of_its_own() -> None:
-    """Whoever listens must bound the wait."""
-
-    class Silent(Canned):
-        async def send_raw_request(self, *args: Any, **options: Any) -> dict[str, Any]:
-            await anyio.sleep_forever()
-            raise AssertionError
-
-    async with session_on(Silent(), DISCOVERED) as session:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2), listen(session, tools_list_changed=True):
-                pass
-
-
 async def test_rounds_of_input_are_not_the_sessions_business() -> None:
     """The rounds live in `mcp.Client`; `_engine/calling.py` has to drive its own."""
     asks = {"resultType": "input_required", "requestState": "s"}
@@ -305,6 +219,58 @@ async def test_rounds_of_input_are_not_the_sessions_business() -> None:
         with pytest.raises(RuntimeError):
             await session.call_tool("count", {})
     assert "input_required_max_rounds" in inspect.signature(SdkClient).parameters
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize(
+    ("callback", "capability"),
+    [
+        ("sampling_callback", "sampling"),
+        ("elicitation_callback", "elicitation"),
+        ("list_roots_callback", "roots"),
+    ],
+)
+async def test_a_callback_is_declared_as_a_capability_and_nothing_else_is(
+    callback: str, capability: str, modern: bool
+) -> None:
+    """`_engine/inputs.py:Inputs.callbacks` declares what a client answers by this alone."""
+
+    async def answer(*asked: Any) -> Any:
+        raise AssertionError
+
+    wire = Canned(**{"tools/call": CALLED})
+    known = DISCOVERED if modern else None
+    async with session_on(wire, known, **{callback: answer}) as session:
+        await (session.send_request(call(), Raw) if modern else session.initialize())
+    params = wire.sent[0][1]
+    own = "io.modelcontextprotocol/clientCapabilities"
+    declared = params["_meta"][own] if modern else params["capabilities"]
+    assert set(declared) == {capability}
+
+
+def test_a_response_cache_store_has_four_methods_and_keys_of_three_parts() -> None:
+    """`_engine/caching.py` speaks to stores of this protocol, and users bring theirs."""
+    names = [name for name in vars(ResponseCacheStore) if not name.startswith("_")]
+    assert sorted(names) == ["clear", "delete", "get", "set"]
+    assert [field.name for field in dataclasses.fields(CacheKey)] == [
+        *("method", "params_key", "partition"),
+    ]
+    assert [field.name for field in dataclasses.fields(CacheEntry)] == [
+        *("value", "scope", "expires_at"),
+    ]
+    assert CacheKey("m", "k", "p") == CacheKey("m", "k", "p")
+    assert hash(CacheKey("m", "k", "p")) == hash(CacheKey("m", "k", "p"))
+
+
+async def test_the_store_in_memory_hands_out_what_it_was_given_and_forgets_the_oldest() -> None:
+    """`_engine/caching.py` copies what it keeps and serves, and judges its age, by itself: the
+    store does neither. Its bound is what bounds a client's memory."""
+    store = InMemoryResponseCacheStore(max_entries=1)
+    entry = CacheEntry(value={"n": []}, scope="private", expires_at=0.0)
+    await store.set(CacheKey("m"), entry)
+    assert await store.get(CacheKey("m")) is entry
+    await store.set(CacheKey("other"), entry)
+    assert await store.get(CacheKey("m")) is None
 
 
 def test_ids_as_text_and_as_numbers_are_the_same_id() -> None:

@@ -12,6 +12,7 @@ from mcp.shared.dispatcher import CallOptions
 
 from mainstay import ServerSpec
 from mainstay._rules.classify import Trouble
+from mainstay._wire.attempt import Attempt, current_attempt
 from mainstay._wire.errands import Errands
 from mainstay._wire.fault import WireFault
 from mainstay._wire.http import HttpDispatcher
@@ -134,6 +135,14 @@ async def test_errands_are_bounded_and_end_with_their_dispatcher():
     assert done == started
 
 
+async def test_errands_get_a_moment_to_finish_and_no_more():
+    errands = Errands()
+    errands.start(asyncio.sleep(60))
+    async with asyncio.timeout(5):
+        await errands.flush(within=0.01)
+    errands.cancel()
+
+
 async def test_nothing_is_started_once_the_dispatcher_is_over():
     async with ScriptedServer.local(era="legacy") as server:
         async with dispatching(server.url) as dispatcher:
@@ -178,6 +187,21 @@ async def test_a_request_of_the_server_is_answered_in_a_task_of_its_own():
         answers = {reply["id"]: reply for reply in await replies(server, 2)}
         assert answers["s-1"]["result"] == {}
         assert answers["s-2"]["error"]["code"] == -32603
+
+
+@pytest.mark.requirement("F5")
+async def test_an_answer_to_the_server_goes_with_the_headers_of_the_call_it_is_about():
+    ping = {"jsonrpc": "2.0", "id": "s-1", "method": "ping"}
+    async with (
+        RawServer(answering(ping), only=True) as server,
+        dispatching(server.url, Peer()) as dispatcher,
+    ):
+        current_attempt.set(Attempt(headers={"x-desk": "seven"}))
+        await dispatcher.send_raw_request("tools/call", {"name": "x"}, options(LEGACY))
+        await replies(server, 1)
+        (reply,) = [asked for asked in server.asked if "method" not in asked.message]
+        sent = {"x-desk": "seven", **LEGACY}
+        assert sent.items() <= reply.headers.items()
 
 
 async def test_a_handler_may_speak_to_the_server_while_it_works():

@@ -1,127 +1,20 @@
 """HTTP+SSE of 2024-11-05: the duct against a server that speaks in bytes."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
 from mainstay import (
     Delivery,
     FailureKind,
-    ServerSpec,
 )
 from mainstay._rules.classify import Evidence, Trouble, classify
-from mainstay._wire import jsonrpc
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.duct import Oversized
 from mainstay._wire.fault import WireFault
-from mainstay._wire.link import Link
-from mainstay._wire.sse import SseDuct
-from tests.engine.helpers_wire import BOUND, Asked, http, read_request, result_for
-
-SESSION = "5e55ion-of-the-test"
-ENDPOINT = f"event: endpoint\r\ndata: /messages?session_id={SESSION}\r\n\r\n".encode()
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-END = b"0\r\n\r\n"
-ACCEPTED = http(b"Accepted", status="202 Accepted", kind="text/plain")
-PING = jsonrpc.request(7, "ping", None)
-PONG = {"jsonrpc": "2.0", "id": 7, "result": {}}
-
-
-def message(body: bytes | dict[str, Any]) -> bytes:
-    body = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return b"event: message\ndata: " + body + b"\n\n"
-
-
-class SseServer:
-    """Opens a stream for each GET, takes each POST, and answers on the newest stream.
-
-    `get` replaces the whole answer to a GET; `first` what its stream begins with; `post` may
-    answer a POST otherwise, or leave it (None) to the server.
-    """
-
-    def __init__(
-        self,
-        *,
-        get: bytes | None = None,
-        first: bytes = ENDPOINT,
-        post: Callable[[Asked], bytes | None] = lambda asked: None,
-    ) -> None:
-        self._get, self._first, self._post = get, first, post
-        self.asked: list[Asked] = []
-        self._streams: list[asyncio.StreamWriter] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> "SseServer":
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/sse"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=BOUND)
-        await self._server.wait_closed()
-
-    def say(self, data: bytes) -> None:
-        """One chunk of the stream."""
-        self._streams[-1].write(b"%x\r\n%b\r\n" % (len(data), data))
-
-    def end_stream(self, *, broken: bool) -> None:
-        stream = self._streams.pop()
-        if not broken:
-            stream.write(END)
-        stream.close()
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._attend(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                asked = await read_request(reader)
-                self.asked.append(asked)
-                self._answer(asked, writer)
-                await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-    def _answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
-        if asked.verb == "GET":
-            writer.write(self._get or HEAD)
-            if self._get is None:
-                self._streams.append(writer)
-                self.say(self._first)
-            return
-        own = self._post(asked)
-        writer.write(ACCEPTED if own is None else own)
-        if own is None and asked.id is not None:
-            self.say(message(result_for(asked)))
-
-
-@asynccontextmanager
-async def duct_to(url: str, *, limit: int = 10_000, **spec: Any) -> AsyncIterator[SseDuct]:
-    link = Link(ServerSpec(name="sse", url=url, **spec))
-    headers = {"authorization": "Bearer of-good-news", "x-tenant": "blue"}
-    duct = SseDuct(link, headers=headers, credentials=None, limit=limit)
-    try:
-        async with asyncio.timeout(BOUND):
-            yield duct
-    finally:
-        await duct.close()
-        await link.aclose()
+from tests.engine.helpers_wire import Asked, http, result_for
+from tests.wire.helpers_sse import ENDPOINT, PING, PONG, SESSION, SseServer, duct_to, message
 
 
 async def fault_of(server: SseServer, *, then_send: bool = False) -> Evidence:
@@ -146,6 +39,7 @@ async def test_messages_go_by_post_and_come_on_the_stream():
         assert await duct.receive() == [json.loads(result_for(server.asked[1]))]
         opening, ping = server.asked
         assert opening.headers["accept"] == "text/event-stream"
+        assert "content-type" not in opening.headers
         assert ping.target == f"/messages?session_id={SESSION}"
         assert ping.headers["x-call"] == "1"
         assert "x-call" not in opening.headers
@@ -165,6 +59,12 @@ async def test_a_stream_may_come_in_any_shape_that_server_sent_events_allow():
         server.say(message(json.dumps([PONG, PONG]).encode())[:20])
         server.say(message(json.dumps([PONG, PONG]).encode())[20:])
         assert await duct.receive() == [PONG, PONG]
+
+
+async def test_what_comes_together_with_the_endpoint_is_a_message_like_any_other():
+    async with SseServer(first=ENDPOINT + message(PONG)) as server, duct_to(server.url) as duct:
+        await duct.open()
+        assert await duct.receive() == [PONG]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from mainstay._engine.call import Emit
 from mainstay._engine.core import Core
@@ -49,6 +49,20 @@ class Wanted:
     input: Literal["answer", "return"] = "answer"
     input_responses: Mapping[str, Any] | None = None
     request_state: str | None = None
+
+    def problem(self) -> str:
+        """What is wrong with it, whatever the tool; empty if nothing is."""
+        if not isinstance(cast("object", self.name), str):
+            return "a tool's name is a text"
+        for what in ("arguments", "headers", "meta", "input_responses"):
+            if not isinstance(getattr(self, what), Mapping | None):
+                return f"its {what} are no mapping"
+        timeout = cast("object", 1 if self.timeout is None else self.timeout)
+        if not isinstance(timeout, int | float) or not timeout > 0:
+            return "its timeout is no positive number of seconds"
+        if self.input not in ("answer", "return"):
+            return "its input is neither 'answer' nor 'return'"
+        return ""
 
 
 class Calling:
@@ -155,8 +169,9 @@ class Calling:
     # -- before sending -------------------------------------------------------------------------
 
     def _checked_arguments(self, known: KnownTool | None) -> dict[str, Any]:
-        if not self._legs.left > 0:
-            raise self._core.invalid(self._name, "its timeout is no positive number of seconds")
+        wrong = self._wanted.problem()
+        if wrong:
+            raise self._core.invalid(str(self._name), wrong)
         arguments = dict(self._wanted.arguments or {})
         if known is None:
             return arguments

@@ -201,7 +201,8 @@ class Connection:
                 await step
             return True
         except TimeoutError:
-            text = f"no handshake within {self._spec.timeouts.connect:g} s"
+            seconds = self._spec.timeouts.connect
+            text = f"no handshake within {seconds:g} s; should it need more, raise timeouts.connect"
             said = f"; it printed: {self.wire.said}" if self.wire.said else ""
             failure = broken(text + said, Attempt())
         except WireFault as fault:

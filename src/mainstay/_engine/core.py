@@ -145,10 +145,10 @@ class Core:
 
     # -- sending --------------------------------------------------------------------------------
 
-    def pursuit(self, outgoing: Outgoing, epoch: int | None = None) -> Pursuit:
+    def pursuit(self, outgoing: Outgoing, before: Pursuit | None = None) -> Pursuit:
         from mainstay._engine.pursuit import Pursuit
 
-        return Pursuit(self.keeper(), outgoing, epoch)
+        return Pursuit(self.keeper(), outgoing, before)
 
     async def pursue(
         self,
@@ -185,6 +185,8 @@ class Core:
 
     async def connect(self) -> None:
         """Have a connection."""
+        if self.agreement is not None:
+            return
         # A moment longer than the opening itself may take, since that knows better what failed.
         await self.pursue("", None, timeout=self.spec.timeouts.connect + _MOMENT)
 

@@ -143,8 +143,8 @@ class Question:
         key: str = "",
     ) -> None:
         self.method = method
-        self.response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._emit = emit
+        self._emit, self._loop = emit, asyncio.get_running_loop()
+        self.response: asyncio.Future[Any] = self._loop.create_future()
         self.needed = InputNeeded(
             method=method, params=params, key=key, reply=self._respond, **common
         )
@@ -156,12 +156,19 @@ class Question:
         self.response.cancel()
 
     def _respond(self, answer: object) -> None:
+        # From any thread: answers may come from a user interface with one of its own.
+        self._loop.call_soon_threadsafe(self._settle, answer)
+
+    def _settle(self, answer: object) -> None:
         if not self.response.done():
             self.response.set_result(answer)
 
 
 async def _call(answers: Answerer, needed: InputNeeded) -> Any:
-    found = answers(needed)
+    if inspect.iscoroutinefunction(answers):
+        return await answers(needed)
+    # It may well be an `input(…)`: the loop must not stand still for it.
+    found = await asyncio.to_thread(answers, needed)
     return await found if inspect.isawaitable(found) else found
 
 

@@ -262,8 +262,9 @@ class Keeper:
         self.epoch = self._generation
         self.closed.set()
         connection, self.connection = self.connection, None
-        await self._reviving.stop()
         opener = self._opener
+        opener.closing = True
+        await self._reviving.stop()
         await asyncio.gather(
             *(self._close_one(each) for each in reversed(opener.alive)), return_exceptions=True
         )

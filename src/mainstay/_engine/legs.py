@@ -24,13 +24,11 @@ class Legs:
         """The leg under way, or the last one."""
 
     async def go(self, outgoing: Outgoing) -> dict[str, Any]:
+        outgoing.timeout = self._total if self.left <= 0 else self.left
         if self.pursuit is not None and self.left <= 0:
-            outgoing.timeout = self._total
-            raise timed_out(self._core.spec.name, outgoing, self.pursuit)
-        outgoing.timeout = self.left
-        # A client that was closed in between is not opened again for the next leg.
-        epoch = self.pursuit.epoch if self.pursuit else None
-        pursuit = self.pursuit = self._core.pursuit(outgoing, epoch)
+            late = self._core.pursuit(outgoing, self.pursuit)
+            raise timed_out(self._core.spec.name, outgoing, late)
+        pursuit = self.pursuit = self._core.pursuit(outgoing, self.pursuit)
         try:
             return await pursuit.run()
         finally:

@@ -17,6 +17,8 @@ from mainstay._engine.negotiate import DiedOfProbe
 from mainstay._engine.resuming import Resuming
 from mainstay._rules.era import Era
 from mainstay._rules.recovery import Channel
+from mainstay._wire.attempt import Attempt
+from mainstay._wire.exchange import broken
 from mainstay._wire.fault import WireFault
 from mainstay._wire.heading import Credentials
 from mainstay._wire.lines import line_for
@@ -55,6 +57,8 @@ class Opener:
         self._agreed = False
         """Whether a handshake on this line has worked."""
         self.alive: list[Connection] = []
+        self.closing = False
+        """Set when nothing may be opened any more."""
 
     @property
     def channel(self) -> Channel:
@@ -67,7 +71,8 @@ class Opener:
         except ConfigError as error:
             return error
         await self._bury(self._line)
-        resuming = self._resuming if self._line.resumable else None
+        resumable = self._line.resumable and self._spec.mode != "modern"
+        resuming = self._resuming if resumable else None
         stored = await resuming.load() if resuming else None
         outcome = await self._open_on(self._line, generation, log_level, stored=stored)
         if isinstance(outcome, DiedOfProbe) and not self._ends_anyway:
@@ -88,6 +93,8 @@ class Opener:
         known: Era | None = None,
         stored: StoredSession | None = None,
     ) -> Connection | Exception:
+        if self.closing:  # while something else was waited for
+            return broken("the client was closed while connecting", Attempt())
         connection = Connection(
             line.wire(lambda reason: self._note_end(connection, reason)),
             self._spec,

@@ -9,10 +9,10 @@ Foreign exceptions are translated here and in the wire, nowhere else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import random
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
 from time import time
 from typing import Any
 
@@ -56,12 +56,13 @@ _TRANSPORT_FAULTS = (FailureKind.UNREACHABLE, FailureKind.BROKEN, FailureKind.EX
 class Pursuit:
     """Belongs to the task that runs it; used once."""
 
-    def __init__(self, keeper: Keeper, outgoing: Outgoing, epoch: int | None = None) -> None:
+    def __init__(self, keeper: Keeper, outgoing: Outgoing, before: Pursuit | None = None) -> None:
         self._keeper, self._out = keeper, outgoing
-        self.epoch = keeper.epoch if epoch is None else epoch
-        """The time from one closing of the client to the next, in which it may be sent."""
+        # A later leg of one call: a client that was closed in between is not opened again for it,
+        # and the call has run as far as its question.
+        self.epoch = before.epoch if before else keeper.epoch
         self.attempts = 0
-        self.worst = Delivery.NOT_SENT
+        self.worst = Delivery.UNKNOWN if before else Delivery.NOT_SENT
         """What is true of the request over all its attempts."""
         self.last: Failure | None = None
         self._attempt: Attempt | None = None
@@ -105,7 +106,7 @@ class Pursuit:
             self._deadline = self._deadline.extended(self._loop.time(), self._out.timeout)
             self._reschedule(self._deadline.at)
 
-    @contextmanager
+    @contextlib.contextmanager
     def held(self) -> Generator[None]:
         """The clock stands still: it is our turn to do something. May overlap with others."""
         if not self._holds:
@@ -164,7 +165,7 @@ class Pursuit:
                 self._keeper.spec.name, leave.wait, self, since=self._keeper.troubled_since
             )
         try:
-            async with self._keeper.gate:
+            async with self._keeper.gate if self._out.method else contextlib.nullcontext():
                 outcome = await self._send()
         except BaseException:
             # A deadline says nothing about the transport: the tool may just be slow.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 from collections.abc import Awaitable, Callable
 from contextvars import Context
@@ -23,6 +22,7 @@ class Reviving:
     ) -> None:
         self._open_again, self._pause = open_again, pause
         self._task: asyncio.Task[None] | None = None
+        self._attempts, self._revived_at = 0, 0.0
 
     def start(self) -> None:
         if self._task is None or self._task.done():
@@ -35,7 +35,13 @@ class Reviving:
             await asyncio.wait((self._task,))
 
     async def _revive(self) -> None:
-        for attempt in itertools.count(1):
+        clock = asyncio.get_running_loop().time
+        if clock() - self._revived_at > _BACKOFF.cap:
+            self._attempts = 0  # what was opened last has lasted
+        while True:
+            if self._attempts:
+                await self._pause(_BACKOFF.delay(self._attempts, random.random()))
+            self._attempts += 1
             if await self._open_again():
+                self._revived_at = clock()
                 return
-            await self._pause(_BACKOFF.delay(attempt, random.random()))

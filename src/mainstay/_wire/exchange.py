@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ class Exchange:
     """False for the handshake, which the protocol forbids to cancel."""
     context: Context = field(default_factory=copy_context)
     """The caller's, for those who answer what the server asks in its course."""
+    begun: float = field(default_factory=time.monotonic)
     heard: int = 0
     """How many events came."""
     last_event_id: str | None = None

@@ -187,13 +187,18 @@ class HttpDispatcher:
     async def _post(self, body: bytes, headers: Mapping[str, str]) -> None:
         """POST a message that has no answer."""
         sent = await self._heading.write("POST", headers)
-        reply = await self._link.send("POST", sent, body, Attempt())
         try:
-            if not 200 <= reply.status < 300:
-                raise await refusal(reply, 0, session=self.session_id is not None)
-            await reply.read(_BODY_LIMIT)
-        finally:
-            reply.release()
+            reply = await self._link.send("POST", sent, body, Attempt())
+            try:
+                if not 200 <= reply.status < 300:
+                    raise await refusal(reply, 0, session=self.session_id is not None)
+                await reply.read(_BODY_LIMIT)
+                return
+            finally:
+                reply.release()
+        except WireFault as fault:
+            evidence = hushed(fault.evidence, sent, self._link.secrets)
+        raise WireFault(evidence)
 
     async def _send_bodyless(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -12,6 +13,10 @@ from pydantic_core import from_json
 
 from mainstay._rules.classify import RpcError
 
+_HALF = re.compile(
+    r"(?P<whole>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|\\u[dD][89abcdefABCDEF][0-9a-fA-F]{2}"
+)
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -41,16 +46,33 @@ def _bytes(message: dict[str, Any], params: Mapping[str, Any] | None) -> bytes:
     return _encode(message).encode()
 
 
+def _decoded(body: bytes | str) -> Any:
+    try:
+        return from_json(body)
+    except ValueError:
+        text = body if isinstance(body, str) else body.decode("utf-8")
+        text = text.removeprefix("\ufeff")  # .NET programs begin with one
+        # Half of a character beyond the BMP, as JavaScript leaves it when it cuts a text.
+        mended = _HALF.sub(lambda found: found[0] if found["whole"] else r"\ufffd", text)
+        return from_json(mended)
+
+
 def messages(body: bytes | str) -> list[dict[str, Any]]:
     """The JSON objects in a body: one, or several where a 2025-03-26 server sends a batch.
 
     Raises ValueError when it is not JSON, or holds something else.
     """
-    decoded = from_json(body)
+    decoded = _decoded(body)
     batch = cast("list[Any]", decoded) if isinstance(decoded, list) else [decoded]
     if not batch or not all(isinstance(message, dict) for message in batch):
         raise ValueError("not a JSON object")
     return cast("list[dict[str, Any]]", batch)
+
+
+def is_message(found: Mapping[str, Any]) -> bool:
+    """Whether an object is a message, and not a line of a log that is written as JSON."""
+    answer = "id" in found and ("result" in found or "error" in found)
+    return found.get("jsonrpc") == "2.0" or answer
 
 
 def answers(message: Mapping[str, Any], request_id: RequestId) -> bool:

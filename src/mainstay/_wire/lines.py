@@ -123,7 +123,7 @@ class PipeLine:
         self._ducts.add(duct)
         return PipeDispatcher(
             duct,
-            private=tuple(self._spec.env.values()),
+            private=self._spec.secrets,
             silence=self._spec.timeouts.silence,
             on_lost=on_lost,
         )

@@ -36,6 +36,14 @@ _MOST_REDIRECTS = 5
 _DISMISSED_LIMIT = 64 * 1024
 
 
+_KEEP_ALIVE = [((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1)] + [
+    ((socket.IPPROTO_TCP, getattr(socket, name)), value)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)
+]
+"""Finds out within a minute that the peer of an idle stream is gone without a word."""
+
+
 class Connector(aiohttp.TCPConnector):
     """Never reuses a connection on which the server spoke out of turn."""
 
@@ -170,6 +178,8 @@ class Link:
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol = address[:3]
         made = socket.socket(family=family, type=kind, proto=protocol)
+        for option, value in _KEEP_ALIVE:
+            made.setsockopt(*option, value)
         self._sockets.add(made)
         return made
 

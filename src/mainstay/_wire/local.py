@@ -209,6 +209,8 @@ async def _contain(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> 
             outcome.append(await call_next(ctx))
         except Exception as error:
             failure.append(error)
+        except SystemExit:  # wrapped command lines raise it; it would end the whole program
+            failure.append(MCPError(INTERNAL_ERROR, "the handler ended with SystemExit"))
 
     try:
         async with anyio.create_task_group() as tasks:

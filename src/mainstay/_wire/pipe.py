@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from typing import Any
@@ -45,6 +46,7 @@ logger = logging.getLogger("mainstay.wire")
 _LAST_WORD = 1.5
 """Seconds from a failed write to the news that the duct has ended, and why."""
 _ASTRAY = "something on the way cancelled the request by itself"
+_SIGN_OF_LIFE = 3.0
 _COURTESY = 5.0
 """Bound of the messages that nobody waits for: cancellations, answers to the server."""
 
@@ -61,6 +63,7 @@ class PipeDispatcher:
         self._waiting = Waiters()
         self._epitaph: Epitaph | None = None
         self._ended = asyncio.Event()
+        self._heard_at, self._doubted = 0.0, False
         self._inbox: Inbox | None = None
         self.errands = Errands()
 
@@ -212,10 +215,25 @@ class PipeDispatcher:
         attempt = exchange.attempt
         if not attempt.sent or attempt.answered or not exchange.cancellable or self._epitaph:
             return
+        if self._duct.answers_apart and self._heard_at < exchange.begun and not self._doubted:
+            self._doubted = True
+            self.errands.start(self._ask_for_a_sign_of_life(), context=Context(), owed=False)
         params = {"requestId": exchange.request_id, "reason": "the caller went away"}
         body = jsonrpc.notification("notifications/cancelled", params)
         headers = {**(attempt.headers or {}), **exchange.headers}
         self.errands.start(self.send_in_courtesy(body, headers), context=Context())
+
+    async def _ask_for_a_sign_of_life(self) -> None:
+        """A stream that broke without a word (a gateway, a laptop's lid) looks like a slow server.
+
+        Any word counts, even a refusal. Without one no more calls go there; those that wait may.
+        """
+        asked_at = time.monotonic()
+        await self.send_in_courtesy(jsonrpc.request(f"life-{next(self._ids)}", "ping", None), {})
+        await asyncio.sleep(_SIGN_OF_LIFE)
+        self._doubted = self._heard_at < asked_at
+        if self._doubted and self._epitaph is None:
+            self._on_lost("it gives no sign of life")
 
     async def send_in_courtesy(self, body: bytes, headers: Mapping[str, str]) -> None:
         """Send a message that nobody waits for. Bounded; what goes wrong is only noted."""
@@ -230,6 +248,7 @@ class PipeDispatcher:
     async def _read(self) -> Epitaph:
         try:
             while (received := await self._duct.receive()) is not None:
+                self._heard_at = time.monotonic()
                 for message in received:
                     await self._route(message)
             return await self._duct.epitaph()

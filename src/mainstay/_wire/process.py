@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -274,6 +275,12 @@ def _signal_group(leader: int, number: signal.Signals) -> None:
 
 
 def _reap(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is not None:
+        return
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()  # must not stand still
+        threading.Thread(target=child.wait, name="mainstay-reaper", daemon=True).start()
+        return
     try:
         child.wait(_LAST_WAIT)
     except subprocess.TimeoutExpired:

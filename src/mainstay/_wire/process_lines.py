@@ -76,17 +76,26 @@ class Tail:
         # A line of a secret of several lines is a secret, too.
         values = tuple(secrets)
         self._secrets = (*values, *(line for value in values for line in value.splitlines()))
+        self._longest = max((len(secret.encode()) for secret in self._secrets), default=0)
+        self._most = 2 * _LONGEST_TAIL + self._longest
         self._kept = bytearray()
         self._line = bytearray()
 
     def feed(self, chunk: bytes) -> list[str]:
         """The lines that are whole now, as they may be shown."""
-        self._kept += chunk
-        del self._kept[: -2 * _LONGEST_TAIL]
+        self._kept = self._cut(self._kept + chunk)
         self._line += chunk
         *whole, rest = self._line.split(b"\n")
-        self._line = rest[-2 * _LONGEST_TAIL :]
+        self._line = self._cut(rest)
         return [self.shown(line) for line in whole]
+
+    def _cut(self, text: bytearray) -> bytearray:
+        """What is kept of it. Cut between lines, so that no half of a secret goes unrecognised."""
+        if len(text) <= self._most:
+            return text
+        kept = text[-self._most :]
+        _, line_end, rest = kept.partition(b"\n")
+        return rest if line_end else kept[self._longest :]
 
     def shown(self, line: bytes | bytearray) -> str:
         return quiet(line.decode("utf-8", "replace").rstrip(), self._secrets)

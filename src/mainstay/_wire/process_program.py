@@ -65,6 +65,10 @@ def _find(command: str, path: str, cwd: str) -> str | None:
 
 
 def _missing(spec: ServerSpec) -> ConfigError:
+    if len(spec.command.split()) > 1:
+        problem = "there is no program of that name, which holds blanks"
+        remedy = "Put the arguments into 'args', one by one"
+        return ConfigError(problem, server=spec.name, key="command", remedy=remedy)
     place = os.path.join(spec.cwd or "", spec.command)
     if os.path.dirname(spec.command) and os.path.exists(place):
         problem, remedy = f"{spec.command!r} cannot be executed", "Make it executable"

@@ -52,7 +52,7 @@ class StdioDuct:
         self._stdout: Inflow | ThreadInflow | None = None
         self._stderr: Inflow | ThreadInflow | None = None
         self._lines = Lines(spec.max_result_bytes)
-        self._tail = Tail(spec.env.values())
+        self._tail = Tail(spec.secrets)
         self._unread: deque[bytes] = deque()
         self._unread_bytes = 0
         self._news = asyncio.Event()
@@ -171,11 +171,15 @@ class StdioDuct:
                 received.append(line)
                 continue
             try:
-                received += jsonrpc.messages(line)
+                found = jsonrpc.messages(line)
             except ValueError:
                 cut_off = last and line.startswith((b"{", b"["))
                 if not cut_off:
                     self._complain(line)
+                continue
+            received += (message for message in found if jsonrpc.is_message(message))
+            if not all(jsonrpc.is_message(message) for message in found):
+                self._complain(line)
         return received
 
     def _complain(self, line: bytes) -> None:

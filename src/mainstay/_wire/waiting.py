@@ -57,8 +57,10 @@ class Waiters(dict[RequestId, Waiting]):
             return self._find(_progress_token(message))
         else:
             return None
-        # An answer that names no request can only be told to belong to the only one there is.
-        return self._only() if request_id is None else self._find(request_id)
+        if request_id is not None:
+            return self._find(request_id)
+        # What names no request can only be told to belong to the only one there is.
+        return self._only() if isinstance(message, Oversized) or "error" in message else None
 
     def _find(self, request_id: RequestId | None) -> Waiting | None:
         return None if request_id is None else self.get(coerce_request_id(request_id))

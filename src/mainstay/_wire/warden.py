@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
         code = watch(channel, parent, server, woken)
         if code is not None:
             tell(channel, f"exited {code}")
-            end_all(server, woken)
+            end_all(channel, server, woken)
 
 
 def wake_on_signals() -> int:
@@ -158,8 +158,18 @@ def order_on(channel: int, parent: int, ready: list[int]) -> str | None:
         return ""
 
 
-def end_all(server: int, woken: int) -> None:
-    """Kill what the server left behind, and what that starts meanwhile."""
+def end_all(channel: int, server: int, woken: int) -> None:
+    """End what the server left behind, and what that starts meanwhile.
+
+    What was started may have been a wrapper, and this the server, which has something to save: it
+    has a grace, as long as nobody says otherwise.
+    """
+    if reap(server)[1]:
+        signal_all(server, signal.SIGTERM)
+    grace = time.monotonic() + GRACE
+    while reap(server)[1] and time.monotonic() < grace:
+        if channel in wait([woken, channel], 0.02):
+            break
     signal_group(server, signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE
     while reap(server)[1] and time.monotonic() < deadline:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 _SECRET_NAME = re.compile(
     r"key|token|secret|password|passwd|auth|sig|credential|session", re.IGNORECASE
 )
+_NAMED = re.compile(r"-{0,2}(?P<name>[A-Za-z][\w.-]*)(?:=|:\s+)(?P<value>.+)", re.DOTALL)
 HIDDEN = "***"
 
 
@@ -33,6 +35,26 @@ def secrets_of_url(url: str) -> tuple[str, ...]:
     named = [value for name, value in parse_qsl(parts.query, True) if is_secret_name(name)]
     credentials = [unquote(value) for value in (parts.username, parts.password) if value]
     return (*credentials, *named)
+
+
+def secrets_of_args(args: Sequence[str]) -> tuple[str, ...]:
+    """What a command line carries that should be in the environment: what follows a name that
+    sounds secret, as in `--api-key X`, `--token=X`, `KEY=X` and `Authorization: Bearer X`."""
+    found: list[str] = []
+    for before, arg in zip(("", *args), args, strict=False):
+        named = _NAMED.match(arg)
+        if named is not None and is_secret_name(named["name"]):
+            found.append(named["value"])
+        elif before.startswith("-") and is_secret_name(before) and not arg.startswith("-"):
+            found.append(arg)
+    return tuple(found)
+
+
+def redact_args(args: Sequence[str]) -> list[str]:
+    shown = list(args)
+    for secret in secrets_of_args(args):
+        shown = [arg.replace(secret, HIDDEN) for arg in shown]
+    return shown
 
 
 def _without_user(parts: SplitResult) -> str:

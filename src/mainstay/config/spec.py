@@ -27,12 +27,23 @@ from pydantic import (
 from mainstay.config.expand import expand
 from mainstay.config.frozen import FrozenDict
 from mainstay.config.model import Frozen
-from mainstay.config.redact import HIDDEN, redact_url, secrets_of_url
-from mainstay.config.transports import check_transport, is_local_server, name_of_local
+from mainstay.config.parts import PROGRAM_START, TLS, Seconds, Timeouts, with_patience
+from mainstay.config.redact import (
+    HIDDEN,
+    redact_args,
+    redact_url,
+    secrets_of_args,
+    secrets_of_url,
+)
+from mainstay.config.transports import (
+    check_transport,
+    in_our_words,
+    is_local_server,
+    name_of_local,
+)
 from mainstay.config.urls import as_name, check_http_url, is_loopback, name_from, problem
 from mainstay.errors import ConfigError
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 ReplayPolicy = Literal["safe", "never", "always"]
 Texts = Annotated[Mapping[str, str], AfterValidator(lambda given: FrozenDict(given))]
@@ -46,40 +57,6 @@ def _settled(server: Any) -> Any:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KEY = re.compile(r"[\x21-\x7e]+")  # visible ASCII: RFC 6750 allows less, servers take more
-
-
-class Timeouts(Frozen):
-    """How long things may take, in seconds."""
-
-    connect: Seconds = 10.0
-    """To be ready for calls: TCP, TLS, handshake."""
-    call: Seconds = 30.0
-    """A call with all its replays and waits, unless the call says otherwise."""
-    silence: Seconds | None = None
-    """Longest time without a byte while an answer is awaited. None: the deadline alone counts."""
-    close: Seconds = 5.0
-    """To end a session and its sockets, or a process and its children."""
-    input: Seconds = 600.0
-    """For an answer to what the server asks in the middle of a call. The call's own time stands
-    still meanwhile."""
-    extend_on_progress: bool = False
-    """Whether each progress report gives the call its full time again …"""
-    longest_call: Seconds = 3600.0
-    """… up to this."""
-
-
-class TLS(Frozen):
-    """Trust and client certificates. By default the system's store, or what SSL_CERT_FILE,
-    SSL_CERT_DIR or REQUESTS_CA_BUNDLE name."""
-
-    verify: bool = True
-    ca_file: str | None = None
-    client_cert: str | None = None
-    client_key: str | None = None
-    client_key_password: SecretStr | None = None
-
-    def __hash__(self) -> int:  # pydantic makes one for frozen models; type checkers do not see it
-        return hash(tuple(getattr(self, name) for name in type(self).model_fields))
 
 
 class ServerSpec(Frozen):
@@ -217,9 +194,24 @@ class ServerSpec(Frozen):
     def _show_url(self, url: str | None) -> str | None:
         return redact_url(url) if url else url
 
+    @field_serializer("args", when_used="json")
+    def _show_args(self, args: tuple[str, ...]) -> list[str]:
+        return redact_args(args)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What was given in confidence to the program that is started."""
+        return (*self.env.values(), *secrets_of_args(self.args))
+
     @field_serializer("headers", "env", when_used="json")
     def _show_values(self, values: Mapping[str, str]) -> dict[str, str]:
         return dict.fromkeys(values, HIDDEN)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _be_patient(cls, given: Any) -> Any:
+        """Programs may have to be downloaded before they say a word."""
+        return with_patience(given, PROGRAM_START)
 
     @model_validator(mode="after")
     def _check_transport(self) -> Self:
@@ -266,7 +258,7 @@ def _as_mapping(value: object) -> dict[str, Any]:
     for key in found:
         if not isinstance(key, str):
             raise ConfigError(f"a key is a text, not {_kind(key)}", remedy="Correct the key")
-    return dict(found)
+    return in_our_words(dict(found))
 
 
 def _name_for(given: Mapping[str, Any]) -> str:
@@ -275,7 +267,7 @@ def _name_for(given: Mapping[str, Any]) -> str:
         return name_of_local(given["server"])
     command = given.get("command")
     if isinstance(command, str) and command:
-        return as_name(re.split(r"[\\/]", command)[-1])
+        return as_name(re.split(r"[\\/]", command.split()[0])[-1] if command.strip() else "")
     return name_from(given.get("url"))
 
 

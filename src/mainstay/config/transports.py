@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 from pydantic import SecretStr
 
 from mainstay.config.urls import as_name, problem
+from mainstay.errors import ConfigError
 
 _OF_HTTP = ("headers", "api_key", "proxy")
 _OF_A_PROGRAM = ("args", "env", "cwd")
@@ -29,6 +30,30 @@ class Described(Protocol):
     def transport(self) -> str | None: ...
     @property
     def api_key(self) -> SecretStr | None: ...
+
+
+_TYPES = {
+    "stdio": "stdio",
+    "sse": "sse",
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+}
+"""What other products call the transport, under `type`."""
+
+
+def in_our_words(given: dict[str, Any]) -> dict[str, Any]:
+    """One entry of an `mcp.json`, as products write it."""
+    if "mcpServers" in given or "servers" in given:
+        raise ConfigError(
+            "this describes several servers", remedy="Give one of them: its url, or its command"
+        )
+    kind = given.get("type")
+    if not isinstance(kind, str) or kind not in _TYPES or "transport" in given:
+        return given
+    rest = {key: value for key, value in given.items() if key != "type"}
+    return {**rest, "transport": _TYPES[kind]}
 
 
 def check_transport(spec: Described) -> None:

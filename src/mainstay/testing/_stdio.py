@@ -232,7 +232,9 @@ def _strike(pids: list[int]) -> None:
 def is_alive(pid: int) -> bool:
     """Whether it runs: a zombie, which its parent has yet to fetch, does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        # Its other threads may still hold its pipes when the first one is gone.
+        return state not in "ZX" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:
         if Path("/proc/self/stat").exists():
             return False

@@ -1,0 +1,229 @@
+"""The dispatcher of pipes by itself: whose message is it, and what of it outlives whom?"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import anyio
+import pytest
+
+from mainstay._wire.attempt import Attempt, current_attempt
+from mainstay._wire.duct import Duct
+from mainstay._wire.fault import WireFault
+from mainstay._wire.pipe import PipeDispatcher
+from tests.engine.helpers_tasks import until
+from tests.engine.helpers_wire import Asked, result_for
+from tests.wire.helpers_sse import SseServer, duct_to, message
+from tests.wire.helpers_stdio import BOUND, opened
+
+SAYS = """
+import sys
+for _ in range(int(sys.argv[1])):
+    sys.stdin.readline()
+print(sys.argv[2], flush=True)
+sys.stdin.read()
+"""
+"""Reads so many requests, and then says all that it has to say."""
+CLOSES_ITS_INPUT = """
+import os, sys
+sys.stdin.readline()
+os.close(0)
+print("bye", file=sys.stderr, flush=True)
+print('{"jsonrpc": "2.0", "id": 1, "result": {}}', flush=True)
+sys.stdout.close()
+os._exit(3)
+"""
+NOBODY = "nobody"
+
+caller: ContextVar[str] = ContextVar("caller", default=NOBODY)
+
+
+class Peer:
+    """Where the server's own messages go. `failing`: to somebody who cannot take them."""
+
+    def __init__(self, *, failing: bool = False) -> None:
+        self._failing = failing
+        self.context = asyncio.get_running_loop().create_future()
+        self.cancelled = asyncio.Event()
+        self.lost: list[str] = []
+
+    async def on_request(self, ctx: Any, method: str, params: Any) -> dict[str, Any]:
+        self.context.set_result(caller.get())
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.cancelled.set()
+        return {}
+
+    async def on_notify(self, ctx: Any, method: str, params: Any) -> None:
+        if self._failing:
+            raise LookupError(method)
+
+
+@asynccontextmanager
+async def dispatching(duct: Duct, peer: Peer) -> AsyncIterator[PipeDispatcher]:
+    dispatcher = PipeDispatcher(duct, private=(), silence=None, on_lost=peer.lost.append)
+    async with asyncio.timeout(BOUND), anyio.create_task_group() as tasks:
+        await tasks.start(dispatcher.run, peer.on_request, peer.on_notify)
+        yield dispatcher
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def talking(
+    peer: Peer, *said: Mapping[str, Any], after: int, **settings: Any
+) -> AsyncIterator[PipeDispatcher]:
+    """To a program that says this after so many requests; theirs are the ids 1, 2 and so on."""
+    lines = "\n".join(json.dumps({"jsonrpc": "2.0", **each}) for each in said)
+    async with (
+        opened(SAYS, str(after), lines, **settings) as duct,
+        dispatching(duct, peer) as dispatcher,
+    ):
+        yield dispatcher
+
+
+def asking(dispatcher: PipeDispatcher, method: str) -> "asyncio.Task[dict[str, Any]]":
+    """A request by somebody whose name is its method."""
+
+    async def ask() -> dict[str, Any]:
+        caller.set(method)
+        return await dispatcher.send_raw_request(method, {}, None)
+
+    return asyncio.create_task(ask())
+
+
+# -- whose is it? -------------------------------------------------------------------------------
+
+
+async def test_an_answer_may_name_its_request_as_a_text():
+    async with talking(Peer(), {"id": "1", "result": {"n": 1}}, after=1) as dispatcher:
+        assert await asking(dispatcher, "ping") == {"n": 1}
+
+
+async def test_an_error_that_names_nobody_is_the_only_ones_or_nobodys():
+    lost = {"id": None, "error": {"code": -32700, "message": "what?"}}
+    async with talking(Peer(), lost, after=1) as dispatcher:
+        with pytest.raises(WireFault):
+            await asking(dispatcher, "ping")
+    answers = [{"id": number, "result": {"n": number}} for number in (1, 2)]
+    async with talking(Peer(), lost, *answers, after=2) as dispatcher:
+        both = [asking(dispatcher, "ping") for _ in answers]
+        assert await asyncio.gather(*both) == [{"n": 1}, {"n": 2}]
+
+
+async def test_a_message_that_was_too_large_and_may_be_anybodys_ends_the_pipe_for_all():
+    peer, large = Peer(), {"result": {"text": "x" * 5000}}
+    async with talking(peer, large, after=2, max_result_bytes=1024) as dispatcher:
+        both = [asking(dispatcher, "ping") for _ in range(2)]
+        for each in both:
+            with pytest.raises(WireFault) as caught:
+                await each
+            assert caught.value.evidence.sent
+        assert len(peer.lost) == 1
+
+
+@pytest.mark.parametrize(
+    ("under_way", "whose"),
+    [
+        (["tools/call"], "tools/call"),
+        (["prompts/get"], "prompts/get"),
+        (["resources/read"], "resources/read"),
+        (["tools/call", "tools/list"], "tools/call"),
+        (["tools/list"], NOBODY),
+        (["tools/call", "prompts/get"], NOBODY),
+    ],
+    ids=lambda each: " and ".join(each) if isinstance(each, list) else "",
+)
+@pytest.mark.requirement("F5")
+async def test_a_question_is_answered_in_the_context_of_whoever_it_is_about(
+    under_way: list[str], whose: str
+):
+    peer, question = Peer(), {"id": "q", "method": "roots/list"}
+    async with talking(peer, question, after=len(under_way)) as dispatcher:
+        calls = [asking(dispatcher, method) for method in under_way]
+        assert await peer.context == whose
+        for call in calls:
+            call.cancel()
+
+
+# -- what outlives whom? ------------------------------------------------------------------------
+
+
+async def test_what_answers_the_server_ends_with_the_pipe():
+    peer = Peer()
+    async with talking(peer, {"id": "q", "method": "roots/list"}, after=0):
+        await peer.context
+        assert not peer.cancelled.is_set()
+    async with asyncio.timeout(BOUND):
+        await peer.cancelled.wait()
+
+
+async def test_a_failure_of_ours_to_read_on_is_the_end_and_is_told():
+    peer = Peer(failing=True)
+    async with talking(peer, {"method": "notifications/x"}, after=1) as dispatcher:
+        with pytest.raises(WireFault) as caught:
+            await asking(dispatcher, "ping")
+        assert caught.value.evidence.sent
+        assert len(peer.lost) == 1
+
+
+async def test_what_could_not_be_written_any_more_says_why_and_does_so_soon():
+    peer = Peer()
+    async with opened(CLOSES_ITS_INPUT) as duct, dispatching(duct, peer) as dispatcher:
+        await asking(dispatcher, "ping")
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(WireFault) as caught:
+            await asking(dispatcher, "ping")
+        assert asyncio.get_running_loop().time() - began < 1.4
+    evidence = caught.value.evidence
+    assert (evidence.sent, evidence.exit_code, evidence.stderr) == (False, 3, "bye")
+
+
+def posts(asked: list[Asked], method: str) -> list[Asked]:
+    return [each for each in asked if each.verb == "POST" and each.message["method"] == method]
+
+
+async def test_a_caller_who_leaves_takes_his_post_with_him_and_is_excused_in_his_own_name():
+    seen: list[str] = []
+
+    async def credentials(method: str) -> Mapping[str, str]:
+        seen.append(caller.get())
+        return {}
+
+    def hang(asked: Asked) -> bytes | None:
+        return b"" if asked.message["method"] == "tools/call" else None
+
+    async with (
+        SseServer(post=hang) as server,
+        duct_to(server.url, credentials=credentials) as duct,
+    ):
+        await duct.open()
+        async with dispatching(duct, Peer()) as dispatcher:
+            current_attempt.set(Attempt(headers={"x-desk": "seven"}))
+            call = asking(dispatcher, "tools/call")
+            await until(lambda: bool(posts(server.asked, "tools/call")), "the call")
+            call.cancel()
+            await until(lambda: bool(posts(server.left, "tools/call")), "the end of its POST")
+            await until(lambda: bool(posts(server.asked, "notifications/cancelled")), "its excuse")
+            (told,) = posts(server.asked, "notifications/cancelled")
+            assert told.headers["x-desk"] == "seven"
+    assert [name for name in seen if name != NOBODY] == ["tools/call"]
+
+
+async def test_a_post_that_hangs_after_its_answer_holds_up_nobody_and_ends_with_the_pipe():
+    def answer(asked: Asked) -> bytes:
+        server.say(message(result_for(asked)))
+        return b""
+
+    server = SseServer(post=answer)
+    async with server, duct_to(server.url) as duct:
+        await duct.open()
+        async with dispatching(duct, Peer()) as dispatcher:
+            await asking(dispatcher, "tools/call")
+            async with asyncio.timeout(1.0):
+                await dispatcher.errands.flush(BOUND)
+            assert not posts(server.left, "tools/call")
+        await until(lambda: bool(posts(server.left, "tools/call")), "the end of its POST")
