@@ -93,5 +93,7 @@ class Failure:
             facts.append(f"code {self.code}")
         if self.exit_code is not None:
             facts.append(f"exit code {self.exit_code}")
-        said = f"; its last words: {self.stderr}" if self.stderr else ""
+        # The rest is on `stderr`; here it would fill logs, and contexts of models.
+        last = self.stderr.strip().rpartition("\n")[2][-300:]
+        said = f"; its last words: {last}" if last else ""
         return f"{', '.join(facts)}: {self.message}{said}"

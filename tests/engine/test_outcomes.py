@@ -286,3 +286,11 @@ async def test_other_requests_tell_the_truth_as_well(
         error = await failure_of(client.request(method))
         assert isinstance(error, kind)
         assert error.delivery is delivery
+
+
+@eras
+async def test_what_a_server_of_the_python_sdk_cuts_off_at_its_end_may_have_run(era: Any):
+    cut_off = Behaviour(error={"code": -32000, "message": "Connection closed"})
+    async with talking(era=era) as (server, client):
+        await server.script(Rule(tool="record", do=cut_off))
+        assert is_unknown(await failure_of(client.call_tool("record")))

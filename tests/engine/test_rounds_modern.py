@@ -88,6 +88,18 @@ async def test_a_state_without_questions_is_sent_back(way: Way) -> None:
     assert CONTINUING & second.keys() == {"requestState"}
 
 
+@modern_ways
+@pytest.mark.requirement("P3")
+async def test_what_there_is_no_time_left_for_is_not_sent(way: Way) -> None:
+    async with meeting(way) as (server, client):
+        await client.connect()
+        await server.script(when(tool="echo", delay=0.28, result={**EMPTY, "requestState": "s"}))
+        with pytest.raises(TimeoutError):
+            await client.call_tool("echo", {"text": "hi"}, timeout=0.32)
+        assert (await client.call_tool("steps", {"count": 1})).text
+        assert len(await server.requests(tool="echo")) == 1
+
+
 EMPTY = {"resultType": "input_required", "requestState": ""}
 
 

@@ -249,3 +249,38 @@ async def test_a_forked_child_may_neither_use_nor_disturb_its_parents_client(era
         assert len(await server.requests(HANDSHAKE[era])) == 2
         echoes = [r.body["params"]["arguments"]["text"] for r in await server.requests(tool="echo")]
         assert echoes == ["parent", "child", "parent"]
+
+
+INHERITING = """
+    import asyncio, os, signal, sys
+    from mainstay import Client, WrongLoop
+
+    signal.alarm(20)
+    client = Client({"name": "kit", "url": sys.argv[1]})
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(client.connect())
+    child = os.fork()
+    if not child:
+        try:
+            loop.run_until_complete(client.call_tool("echo", {"text": "stolen"}))
+        except WrongLoop:
+            os._exit(0)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    loop.run_until_complete(client.aclose())
+    loop.close()
+"""
+
+
+@pytest.mark.requirement("S17")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+async def test_a_forked_child_that_inherits_the_loop_may_not_use_the_client_either():
+    async with ScriptedServer.local() as server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", "-c", textwrap.dedent(INHERITING), server.url),
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, said = await asyncio.wait_for(process.communicate(), 30)
+        assert (process.returncode, said.decode()) == (0, "")
+        assert await server.requests(tool="echo") == []

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -235,6 +236,22 @@ async def test_a_program_that_closes_its_output_and_lives_on_is_ended_and_replac
         assert isinstance(result, CallResult)
         assert int(result.text) != first
         await until(lambda: not is_alive(first), "the end of the first")
+
+
+LOCKING = """
+import fcntl, os, sys
+lock = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+
+
+@pytest.mark.requirement("S14", "S16")
+async def test_a_program_finds_its_lock_free_when_it_replaces_another(tmp_path: Path):
+    args = ["-I", "-S", "-c", LOCKING + MUTE, str(tmp_path / "lock")]
+    spec: dict[str, Any] = {"command": sys.executable, "args": args, "mode": "legacy"}
+    async with closing(Client({**spec, "timeouts": {"close": 0.9}})) as client:
+        assert type(await outcome(client.call_tool("mute"))) is CallOutcomeUnknown
+        assert isinstance(await outcome(client.call_tool("pid")), CallResult)
 
 
 @pytest.mark.requirement("L2", "S13")

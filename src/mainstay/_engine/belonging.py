@@ -8,6 +8,17 @@ from mainstay._rules.headers import conflict, identity
 from mainstay.config import ServerSpec
 from mainstay.errors import NotPermitted
 
+_ROTATING = ("authorization", "proxy-authorization", "cookie")
+"""Headers that change while the principal stays the same."""
+
+
+def told_apart(identity: Mapping[str, str], *, named: bool) -> list[tuple[str, str]]:
+    """The headers by which principals differ. A rotated token of a named one changes nothing;
+    without a name, the headers are all that tells principals apart."""
+    return sorted(
+        (name, value) for name, value in identity.items() if not named or name not in _ROTATING
+    )
+
 
 class Belonging:
     """On whose behalf a client speaks. Only ever grows, until the client is closed."""

@@ -33,6 +33,8 @@ logger = logging.getLogger("mainstay.client")
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 """Called with progress, total and message, in order, before the call ends."""
 
+_MOST_QUESTIONS = 100
+"""In the course of one call. While one is open, the call's time stands still."""
 _LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"  # 2026-07-28: log lines are asked for per call
 
 
@@ -76,7 +78,7 @@ class Calling:
         self._emit: Emit | None = None
         self._id = ""
         self._asking: set[asyncio.Task[Any]] = set()
-        self._over = False
+        self._over, self._asked = False, 0
 
     async def carry_out(self, emit: Emit | None = None) -> CallResult:
         """Send it and judge what comes back. `emit` makes it a watched call."""
@@ -153,8 +155,9 @@ class Calling:
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
         """Answer a question that a legacy server asks while it works on this call."""
-        if self._over:
-            return nobody_answers("the call is over")
+        self._asked += 1
+        if self._over or self._asked > _MOST_QUESTIONS:
+            return nobody_answers("the call is over" if self._over else "too many questions")
         task, pursuit = asyncio.current_task(), self._legs.pursuit
         assert task is not None
         assert pursuit is not None

@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 
 
-def is_cancelled() -> bool:
-    """Whether somebody asked this task to stop, rather than a library losing its way."""
+def cancellations() -> int:
+    """How often this task was asked to stop, and has not said that it was."""
     task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+    return task.cancelling() if task else 0
+
+
+def is_cancelled(before: int = 0) -> bool:
+    """Whether somebody asked this task to stop, rather than a library losing its way.
+
+    `before`: its cancellations when that began. A task that swallowed one has it for ever.
+    """
+    return asyncio.current_task() is None or cancellations() > before

@@ -13,7 +13,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mainstay._engine.credentials import server_headers, static_key
+from mainstay._engine.belonging import told_apart
+from mainstay._engine.credentials import check_combination, server_headers, static_key
 from mainstay._engine.inputs import Inputs, Question, nobody_answers
 from mainstay._engine.legs import Legs
 from mainstay._engine.observing import Observers
@@ -24,7 +25,7 @@ from mainstay._rules.classify import SESSION_ROWS, SessionRow
 from mainstay._version import __version__
 from mainstay.auth import Authorizer
 from mainstay.config import ServerSpec
-from mainstay.errors import ConfigError, InvalidArguments
+from mainstay.errors import InvalidArguments
 from mainstay.events import Changed, Disconnected, Event
 from mainstay.stores import SessionStore
 
@@ -60,13 +61,7 @@ class Core:
     ) -> None:
         self.spec, self._principal = spec, principal
         self._auth = auth or static_key(spec)
-        if store is not None and auth is not None and principal is None:
-            raise ConfigError(
-                "nothing tells whose sessions are stored",
-                server=spec.name,
-                key="principal",
-                remedy="Name the principal for whom the authorizer speaks",
-            )
+        check_combination(spec, auth, store, principal)
         self._store = store
         self._is_authorized = auth is not None
         self._own = uuid.uuid4().hex
@@ -172,6 +167,9 @@ class Core:
     ) -> dict[str, str] | None:
         if not headers:
             return None
+        if not self.spec.url:
+            why = "a server that is reached without HTTP gets no headers; use one client a user"
+            raise self.invalid(what, why)
         try:
             checked = header_rules.check(headers, origin="the call")
         except header_rules.HeaderRefused as refused:
@@ -185,6 +183,7 @@ class Core:
 
     async def connect(self) -> None:
         """Have a connection."""
+        self.keeper().home.check()
         if self.agreement is not None:
             return
         # A moment longer than the opening itself may take, since that knows better what failed.
@@ -267,8 +266,7 @@ class Core:
         version = agreement.version if agreement else None
         spec, secrets = self.spec, self.keeper().belonging.secrets
         facts: list[Any] = [spec.url, spec.command, spec.args, sorted(spec.env.items()), spec.cwd]
-        if self._principal is None:
-            facts.append(sorted(secrets.items()))
+        facts.append(told_apart(secrets, named=self._principal is not None))
         if spec.server is not None or (self._principal is None and self._is_authorized):
             facts.append(self._own)  # nothing tells it from others: it keeps to itself
         digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -12,6 +12,24 @@ from mainstay.auth import Authorizer, StaticKey
 from mainstay.config import ServerSpec
 from mainstay.config.spec import warn
 from mainstay.errors import ConfigError
+from mainstay.stores import SessionStore
+
+
+def check_combination(
+    spec: ServerSpec, auth: Authorizer | None, store: SessionStore | None, principal: str | None
+) -> None:
+    """What makes no sense together is said before anything is opened."""
+    for key, given in (("auth", auth), ("store", store)):
+        if given is not None and not spec.url:
+            what = f"{key!r} means nothing to a server that is reached without HTTP"
+            raise ConfigError(what, server=spec.name, key=key, remedy=f"Leave out {key!r}")
+    if store is not None and auth is not None and principal is None:
+        raise ConfigError(
+            "nothing tells whose sessions are stored",
+            server=spec.name,
+            key="principal",
+            remedy="Name the principal for whom the authorizer speaks",
+        )
 
 
 def static_key(spec: ServerSpec) -> Authorizer | None:

@@ -13,7 +13,9 @@ import contextlib
 import inspect
 import json
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -168,8 +170,31 @@ async def _call(answers: Answerer, needed: InputNeeded) -> Any:
     if inspect.iscoroutinefunction(answers):
         return await answers(needed)
     # It may well be an `input(…)`: the loop must not stand still for it.
-    found = await asyncio.to_thread(answers, needed)
+    found = await in_thread(answers, needed)
     return await found if inspect.isawaitable(found) else found
+
+
+async def in_thread(function: Answerer, needed: InputNeeded) -> Any:
+    """In a thread of its own, in the caller's context. Not in the loop's pool: that looks up names
+    for everybody, and a program that ends waits for it."""
+    loop, context = asyncio.get_running_loop(), copy_context()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def settle(found: Any, error: BaseException | None) -> None:
+        if not answer.done():
+            answer.set_result(found) if error is None else answer.set_exception(error)
+
+    def run() -> None:
+        found, error = None, None
+        try:
+            found = context.run(function, needed)
+        except Exception as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, found, error)
+
+    threading.Thread(target=run, name="mainstay-answer", daemon=True).start()
+    return await answer
 
 
 async def _end(asking: asyncio.Future[Any]) -> None:

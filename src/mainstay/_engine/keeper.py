@@ -252,7 +252,7 @@ class Keeper:
             return
         self.home.check()
         loop = self.home.loop
-        if self._closing is None:
+        if self._closing is None or self._closing.done():  # done: a task that started eagerly
             self._closing = loop.create_task(self._close(), context=Context())
         await asyncio.shield(self._closing)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from mainstay._engine.telling import timed_out
-
 if TYPE_CHECKING:
     from mainstay._engine.core import Core
     from mainstay._engine.outgoing import Outgoing
@@ -24,11 +22,11 @@ class Legs:
         """The leg under way, or the last one."""
 
     async def go(self, outgoing: Outgoing) -> dict[str, Any]:
-        outgoing.timeout = self._total if self.left <= 0 else self.left
-        if self.pursuit is not None and self.left <= 0:
-            late = self._core.pursuit(outgoing, self.pursuit)
-            raise timed_out(self._core.spec.name, outgoing, late)
-        pursuit = self.pursuit = self._core.pursuit(outgoing, self.pursuit)
+        outgoing.timeout = self.left if self.left > 0 else self._total
+        pursuit = self._core.pursuit(outgoing, self.pursuit)
+        if self.left <= 0:
+            raise pursuit.out_of_time()
+        self.pursuit = pursuit
         try:
             return await pursuit.run()
         finally:

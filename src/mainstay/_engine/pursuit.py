@@ -16,7 +16,7 @@ from collections.abc import Generator, Mapping
 from time import time
 from typing import Any
 
-from mainstay._engine.cancelling import is_cancelled
+from mainstay._engine.cancelling import cancellations, is_cancelled
 from mainstay._engine.connection import Connection
 from mainstay._engine.keeper import Keeper
 from mainstay._engine.mending import mend
@@ -27,6 +27,7 @@ from mainstay._engine.telling import (
     outcome_unknown,
     refused_by_breaker,
     timed_out,
+    told,
     went_astray,
 )
 from mainstay._rules.budget import Backoff, Deadline
@@ -36,7 +37,6 @@ from mainstay._rules.recovery import Channel, Policy, Standing, Step, decide
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.fault import CredentialsFault, InvalidAnswer, WireFault
 from mainstay.errors import (
-    AuthNeeded,
     CallOutcomeUnknown,
     Delivery,
     Failure,
@@ -45,7 +45,6 @@ from mainstay.errors import (
     InvalidResult,
     MainstayError,
 )
-from mainstay.results import CallResult
 
 _BACKOFF = Backoff()
 _NEVER_RAN = (FailureKind.HEADER_MISMATCH, FailureKind.VERSION_MISMATCH)
@@ -59,15 +58,16 @@ class Pursuit:
     def __init__(self, keeper: Keeper, outgoing: Outgoing, before: Pursuit | None = None) -> None:
         self._keeper, self._out = keeper, outgoing
         # A later leg of one call: a client that was closed in between is not opened again for it,
-        # and the call has run as far as its question.
+        # and a tool has run as far as its question.
         self.epoch = before.epoch if before else keeper.epoch
+        self._ran_partly = before is not None and outgoing.tool is not None
         self.attempts = 0
-        self.worst = Delivery.UNKNOWN if before else Delivery.NOT_SENT
+        self.worst = Delivery.NOT_SENT
         """What is true of the request over all its attempts."""
         self.last: Failure | None = None
         self._attempt: Attempt | None = None
         self._already: set[Step] = set()
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._cancellations = asyncio.get_running_loop(), cancellations()
         self._started = self._loop.time()
         at = self._started + outgoing.timeout
         longest = self._started + keeper.spec.timeouts.longest_call
@@ -85,20 +85,24 @@ class Pursuit:
         return self._loop.time() - self._started
 
     async def run(self) -> dict[str, Any]:
-        self._timeout = asyncio.timeout_at(self._deadline.at)
+        clock = self._timeout = asyncio.timeout_at(self._deadline.at)
         try:
-            async with self._timeout:
+            async with clock:
                 return await self._pursue()
         except MainstayError as error:
-            told = self._with_doubt(error)
-            raise told from (error.__cause__ if told is error else error)
+            headline = self._with_doubt(error)
+            raise headline from (error.__cause__ if headline is error else error)
         except TimeoutError:
-            pass
+            if not clock.expired():
+                raise  # somebody else's
         finally:
             self._timeout = None
-        if self._attempt is not None and self._attempt.sent:
+        raise self.out_of_time()
+
+    def out_of_time(self) -> MainstayError:
+        if (self._attempt is not None and self._attempt.sent) or self._ran_partly:
             self.worst = Delivery.UNKNOWN
-        raise timed_out(self._keeper.spec.name, self._out, self)
+        return timed_out(self._keeper.spec.name, self._out, self)
 
     def extend(self) -> None:
         """Progress was reported: the request gets its full time again, up to the cap."""
@@ -126,7 +130,7 @@ class Pursuit:
 
     def _reschedule(self, when: float | None) -> None:
         if self._timeout is not None and not self._timeout.expired():
-            self._timeout.reschedule(None if self._holds else when)
+            self._timeout.reschedule(self._deadline.cap if self._holds else when)
 
     async def _pursue(self) -> dict[str, Any]:
         keeper = self._keeper
@@ -193,7 +197,7 @@ class Pursuit:
             connection = found
             return await self._send_on(connection, attempt)
         except asyncio.CancelledError:
-            if is_cancelled():
+            if is_cancelled(self._cancellations):
                 raise
             failure = went_astray(attempt)
         except WireFault as fault:
@@ -235,14 +239,8 @@ class Pursuit:
         return classify(Evidence(trouble=Trouble.UNREADABLE, sent=True, detail=str(error)))
 
     def _told(self, error: InvalidAnswer | CredentialsFault) -> MainstayError:
-        server, tool = self._keeper.spec.name, self._out.tool
-        if isinstance(error, CredentialsFault):
-            return AuthNeeded(f"{server}: {error}. Nothing was sent", server=server)
-        result = error.raw
-        if tool is not None:
-            result = CallResult(error.raw, server, tool, self.attempts, self.duration)
-        text = f"{server}: {tool or self._out.method} ran, but {error.message}"
-        return InvalidResult(text, server=server, tool=tool, attempts=self.attempts, result=result)
+        name = self._keeper.spec.name
+        return told(error, name, self._out, self, duration=self.duration)
 
     def _our_fault(self, error: Exception, attempt: Attempt) -> Failure:
         """What nobody foresaw. Even then it is told whether the request may have run."""
@@ -293,6 +291,8 @@ class Pursuit:
 
     def _with_doubt(self, error: MainstayError) -> MainstayError:
         """Whatever ended the request, an attempt with an unknown outcome stays the headline."""
+        if self._ran_partly and error.delivery in (Delivery.NOT_SENT, Delivery.REFUSED):
+            self.worst = Delivery.UNKNOWN
         if self.worst is not Delivery.UNKNOWN or isinstance(
             error, CallOutcomeUnknown | InvalidResult
         ):

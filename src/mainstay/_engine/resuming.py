@@ -16,6 +16,7 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
+from mainstay._engine.belonging import told_apart
 from mainstay._engine.cancelling import is_cancelled
 from mainstay._engine.connection import Connection
 from mainstay._engine.negotiate import is_known
@@ -44,10 +45,8 @@ class Resuming:
         offers: Sequence[str],
     ) -> None:
         self._store, self._name, self._principal = store, spec.name, principal
-        # A rotated token of a named principal keeps its session; without a name, the headers are
-        # all that tells principals apart.
-        told_apart = None if principal is not None else sorted(identity.items())
-        self._facts = json.dumps([spec.url, principal, told_apart, sorted(offers)])
+        differing = told_apart(identity, named=principal is not None)
+        self._facts = json.dumps([spec.url, principal, differing, sorted(offers)])
         # Those who could not share a session have records of their own, and undo nobody's.
         self._server = f"{spec.name}#{hashlib.sha256(self._facts.encode()).hexdigest()[:16]}"
         self._gone: dict[str, None] = {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from mainstay._rules.classify import Evidence, Trouble, classify
 from mainstay._wire.attempt import Attempt
+from mainstay._wire.fault import CredentialsFault, InvalidAnswer
 from mainstay.errors import (
     AuthNeeded,
     CallError,
@@ -17,10 +18,12 @@ from mainstay.errors import (
     Delivery,
     Failure,
     FailureKind,
+    InvalidResult,
     MainstayError,
     RemoteProtocolError,
     ServerUnavailable,
 )
+from mainstay.results import CallResult
 
 _MAY_HAVE_RUN = "It may have run: find out before sending it again"
 _DID_NOT_RUN = "It did not run: sending it again is safe"
@@ -54,6 +57,20 @@ def went_astray(attempt: Attempt) -> Failure:
     trouble = Trouble.BROKEN if attempt.sent else Trouble.CONNECT
     detail = "something on the way cancelled the request by itself"
     return classify(Evidence(trouble=trouble, sent=attempt.sent, detail=detail))
+
+
+def told(
+    error: InvalidAnswer | CredentialsFault, server: str, what: What, story: Story, duration: float
+) -> MainstayError:
+    """What needs no verdict: a result that breaks the protocol, an authorizer that failed."""
+    if isinstance(error, CredentialsFault):
+        return AuthNeeded(f"{server}: {error}. Nothing was sent", server=server)
+    result: Any = error.raw
+    if what.tool is not None:
+        result = CallResult(error.raw, server, what.tool, story.attempts, duration)
+    text = f"{server}: {what.tool or what.method} ran, but {error.message}"
+    attempts = story.attempts
+    return InvalidResult(text, server=server, tool=what.tool, attempts=attempts, result=result)
 
 
 def error_for(

@@ -113,7 +113,5 @@ class Deadline:
         return Deadline(max(self.at, later), self.cap)
 
     def later(self, by: float) -> Deadline:
-        """The same deadline when the clock stood still for so long."""
-        if self.at is None:
-            return self
-        return Deadline(self.at + by, None if self.cap is None else self.cap + by)
+        """The same deadline when the clock stood still for so long; never beyond the cap."""
+        return self if self.at is None else Deadline(self.at + by, self.cap)

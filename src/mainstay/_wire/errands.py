@@ -48,3 +48,11 @@ class Errands:
         self._over = True
         for task in tuple(self._running):
             task.cancel()
+
+
+async def outlive(task: asyncio.Task[None], within: float) -> None:
+    """Let a task end by itself, for a while."""
+    try:
+        await asyncio.wait((task,), timeout=within)
+    finally:
+        task.cancel()

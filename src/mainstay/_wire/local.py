@@ -54,6 +54,7 @@ class LocalDuct:
 
     kind = "memory"
     answers_apart = False
+    heard_at = 0.0
     session_id = None
     said = ""
 

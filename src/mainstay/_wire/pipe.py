@@ -33,7 +33,7 @@ from mainstay._wire import jsonrpc
 from mainstay._wire.answers import result_of
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.duct import Duct, Epitaph, Oversized, Received
-from mainstay._wire.errands import Errands
+from mainstay._wire.errands import Errands, outlive
 from mainstay._wire.exchange import Exchange, broken, unreadable, within
 from mainstay._wire.fault import WireFault
 from mainstay._wire.hush import hushed
@@ -46,7 +46,7 @@ logger = logging.getLogger("mainstay.wire")
 _LAST_WORD = 1.5
 """Seconds from a failed write to the news that the duct has ended, and why."""
 _ASTRAY = "something on the way cancelled the request by itself"
-_SIGN_OF_LIFE = 3.0
+_SIGN_OF_LIFE = 5.0
 _COURTESY = 5.0
 """Bound of the messages that nobody waits for: cancellations, answers to the server."""
 
@@ -63,7 +63,7 @@ class PipeDispatcher:
         self._waiting = Waiters()
         self._epitaph: Epitaph | None = None
         self._ended = asyncio.Event()
-        self._heard_at, self._doubted = 0.0, False
+        self._doubted = False
         self._inbox: Inbox | None = None
         self.errands = Errands()
 
@@ -193,7 +193,7 @@ class PipeDispatcher:
             task.cancel()
             raise
         if not task.done():  # it keeps its TCP connection, if it may end by itself
-            self.errands.start(_outlive(task), owed=False)
+            self.errands.start(outlive(task, _COURTESY), owed=False)
         return message
 
     async def _answer(self, waiting: Waiting) -> dict[str, Any]:
@@ -215,7 +215,9 @@ class PipeDispatcher:
         attempt = exchange.attempt
         if not attempt.sent or attempt.answered or not exchange.cancellable or self._epitaph:
             return
-        if self._duct.answers_apart and self._heard_at < exchange.begun and not self._doubted:
+        self._waiting.give_up(exchange)
+        silent = self._duct.answers_apart and self._duct.heard_at < exchange.begun
+        if silent and not self._doubted:
             self._doubted = True
             self.errands.start(self._ask_for_a_sign_of_life(), context=Context(), owed=False)
         params = {"requestId": exchange.request_id, "reason": "the caller went away"}
@@ -231,7 +233,7 @@ class PipeDispatcher:
         asked_at = time.monotonic()
         await self.send_in_courtesy(jsonrpc.request(f"life-{next(self._ids)}", "ping", None), {})
         await asyncio.sleep(_SIGN_OF_LIFE)
-        self._doubted = self._heard_at < asked_at
+        self._doubted = self._duct.heard_at < asked_at
         if self._doubted and self._epitaph is None:
             self._on_lost("it gives no sign of life")
 
@@ -248,7 +250,6 @@ class PipeDispatcher:
     async def _read(self) -> Epitaph:
         try:
             while (received := await self._duct.receive()) is not None:
-                self._heard_at = time.monotonic()
                 for message in received:
                     await self._route(message)
             return await self._duct.epitaph()
@@ -288,14 +289,6 @@ class PipeDispatcher:
                 stderr=epitaph.stderr,
             )
         )
-
-
-async def _outlive(task: asyncio.Task[None]) -> None:
-    """Let it end by itself, for a while."""
-    try:
-        await asyncio.wait((task,), timeout=_COURTESY)
-    finally:
-        task.cancel()
 
 
 class _Lost(Exception):

@@ -43,10 +43,18 @@ def program_of(spec: ServerSpec) -> Program:
         raise ConfigError(problem, server=spec.name, key="cwd", remedy="Correct or create it")
     _check_texts(spec)
     env = environment(spec.env)
-    path = _find(spec.command, env.get("PATH", os.defpath), cwd or os.getcwd())
+    path = _find(spec.command, env.get("PATH", os.defpath), cwd or _here(spec))
     if path is None:
         raise _missing(spec)
     return Program(spec.name, spec.command, path, (spec.command, *spec.args), env, cwd)
+
+
+def _here(spec: ServerSpec) -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        problem = "the directory in which this program runs is gone"
+        raise ConfigError(problem, server=spec.name, key="cwd", remedy="Give one") from None
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
@@ -81,10 +89,18 @@ def _missing(spec: ServerSpec) -> ConfigError:
 
 
 def _check_texts(spec: ServerSpec) -> None:
-    if any("\0" in text for text in spec.args):
-        problem = "an argument holds a NUL character"
+    if not all(_is_sound(text) for text in (spec.command, *spec.args)):
+        problem = "an argument holds a NUL character, or half of one beyond the BMP"
         raise ConfigError(problem, server=spec.name, key="args", remedy="Correct it")
     for name, value in spec.env.items():
-        if not name or "=" in name or "\0" in name + value:
+        if not name or "=" in name or not _is_sound(name + value):
             problem = "it is no environment variable"
             raise ConfigError(problem, server=spec.name, key=f"env.{name}", remedy="Correct it")
+
+
+def _is_sound(text: str) -> bool:
+    """Whether a system call takes it."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -45,6 +46,7 @@ class SseDuct:
 
     kind = "sse"
     answers_apart = True
+    heard_at = 0.0
     said = ""
 
     def __init__(
@@ -171,6 +173,7 @@ class SseDuct:
             self._end = f"the event stream broke: {fault.evidence.detail}"
             return []
         if chunk:
+            self.heard_at = time.monotonic()
             return self._decoder.feed(chunk)
         self._end = "the event stream ended"
         return self._decoder.finish()

@@ -43,6 +43,7 @@ class StdioDuct:
 
     kind = "stdio"
     answers_apart = False
+    heard_at = 0.0
     session_id: str | None = None
 
     def __init__(self, spec: ServerSpec) -> None:

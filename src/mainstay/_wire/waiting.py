@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Mapping
 from contextvars import Context
@@ -15,6 +16,10 @@ from mainstay._wire.attempt import Attempt
 from mainstay._wire.duct import Oversized, Received
 from mainstay._wire.exchange import Exchange
 
+_MOST_UNREAD = 10_000
+_AFTERMATH = 60.0
+"""Seconds for which a request that was given up may still be the one that asks: servers that obey
+a cancellation do not say so."""
 _MAY_ASK = ("tools/call", "prompts/get", "resources/read")
 """Requests in whose course a server may ask its client for something."""
 
@@ -30,8 +35,17 @@ class Waiting:
         self._news = asyncio.Event()
 
     def put(self, item: dict[str, Any] | BaseException) -> None:
+        if len(self._post) >= _MOST_UNREAD:
+            self._drop_a_report()
         self._post.append(item)
         self._news.set()
+
+    def _drop_a_report(self) -> None:
+        """Of progress that nobody has taken, the newest is what counts."""
+        for place, item in enumerate(self._post):
+            if isinstance(item, dict) and "method" in item:
+                del self._post[place]
+                return
 
     async def take(self) -> dict[str, Any]:
         """The next message. Raises the fault that stands in its place."""
@@ -47,6 +61,17 @@ class Waiting:
 class Waiters(dict[RequestId, Waiting]):
     """By request id, where "7" and 7 are one."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._given_up: dict[RequestId, float] = {}
+        """Requests that nobody waits for, though the server may still work on them, and since
+        when."""
+
+    def give_up(self, exchange: Exchange) -> None:
+        """Its server may go on all the same, and ask something in its course."""
+        if exchange.method in _MAY_ASK and len(self._given_up) < _MOST_UNREAD:
+            self._given_up[coerce_request_id(exchange.request_id)] = time.monotonic()
+
     def owner_of(self, message: Received) -> Waiting | None:
         """The request that a message is for: its answer, its progress."""
         if isinstance(message, Oversized):
@@ -58,6 +83,7 @@ class Waiters(dict[RequestId, Waiting]):
         else:
             return None
         if request_id is not None:
+            self._given_up.pop(coerce_request_id(request_id), None)
             return self._find(request_id)
         # What names no request can only be told to belong to the only one there is.
         return self._only() if isinstance(message, Oversized) or "error" in message else None
@@ -71,11 +97,13 @@ class Waiters(dict[RequestId, Waiting]):
     def asked_by(self, message: Mapping[str, Any]) -> Exchange:
         """The request in whose course the server asks, if that can be told.
 
-        A pipe does not say. With one such request under way there is no doubt; with several, the
-        question is nobody's in particular.
+        A pipe does not say. With one such request under way there is no doubt; with several, or
+        with one that was given up a while ago, the question is nobody's in particular.
         """
         found = [w.exchange for w in self.values() if w.exchange.method in _MAY_ASK]
-        if len(found) == 1 and "id" in message:
+        since = time.monotonic() - _AFTERMATH
+        self._given_up = {id_: at for id_, at in self._given_up.items() if at > since}
+        if len(found) == 1 and "id" in message and not self._given_up:
             return found[0]
         return Exchange(request_id="", method="", attempt=Attempt(), headers={}, context=Context())
 

@@ -43,10 +43,10 @@ def main(arguments: list[str]) -> None:
     if server is not None:
         let_go_of_streams()
         tell(channel, f"started {server}")
-        code = watch(channel, parent, server, woken)
+        code, told = watch(channel, parent, server, woken)
         if code is not None:
             tell(channel, f"exited {code}")
-            end_all(channel, server, woken)
+            end_all(channel, parent, server, woken, told)
 
 
 def wake_on_signals() -> int:
@@ -122,16 +122,17 @@ def tell(channel: int, what: str) -> None:
         return  # nobody is there any more
 
 
-def watch(channel: int, parent: int, server: int, woken: int) -> int | None:
-    """Do as we are told until the server has ended; its exit code. None: it cannot be ended."""
-    listening = True
+def watch(channel: int, parent: int, server: int, woken: int) -> tuple[int | None, bool]:
+    """Do as we are told until the server has ended; its exit code (None: it cannot be ended), and
+    whether all were sent a SIGTERM."""
+    listening, told = True, False
     plan: list[tuple[float, int]] = []
     while True:
         pause = max(0.0, plan[0][0] - time.monotonic()) if plan else PARENT_CHECK
         ready = wait([woken, channel] if listening else [woken], pause)
         code, _ = reap(server)
         if code is not None:
-            return code
+            return code, told
         order = order_on(channel, parent, ready) if listening else None
         if order == "":
             listening, now = False, time.monotonic()
@@ -139,11 +140,13 @@ def watch(channel: int, parent: int, server: int, woken: int) -> int | None:
             plan.append((now + 2 * GRACE + PATIENCE, GIVE_UP))
         elif order is not None:
             signal_all(server, signal.SIGKILL if "K" in order else signal.SIGTERM)
+            told = True
         while plan and plan[0][0] <= time.monotonic():
             number = plan.pop(0)[1]
             if number == GIVE_UP:
-                return None
+                return None, told
             signal_all(server, number)
+            told = True
 
 
 def order_on(channel: int, parent: int, ready: list[int]) -> str | None:
@@ -158,17 +161,20 @@ def order_on(channel: int, parent: int, ready: list[int]) -> str | None:
         return ""
 
 
-def end_all(channel: int, server: int, woken: int) -> None:
+def end_all(channel: int, parent: int, server: int, woken: int, told: bool) -> None:
     """End what the server left behind, and what that starts meanwhile.
 
     What was started may have been a wrapper, and this the server, which has something to save: it
     has a grace, as long as nobody says otherwise.
     """
-    if reap(server)[1]:
+    if reap(server)[1] and not told:
         signal_all(server, signal.SIGTERM)
-    grace = time.monotonic() + GRACE
+    grace, listening = time.monotonic() + GRACE, True
     while reap(server)[1] and time.monotonic() < grace:
-        if channel in wait([woken, channel], 0.02):
+        ready = wait([woken, channel] if listening else [woken], 0.02)
+        order = order_on(channel, parent, ready) if listening else None
+        listening = listening and order != ""
+        if order and "K" in order:
             break
     signal_group(server, signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE

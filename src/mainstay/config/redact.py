@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 _SECRET_NAME = re.compile(
@@ -40,21 +40,23 @@ def secrets_of_url(url: str) -> tuple[str, ...]:
 def secrets_of_args(args: Sequence[str]) -> tuple[str, ...]:
     """What a command line carries that should be in the environment: what follows a name that
     sounds secret, as in `--api-key X`, `--token=X`, `KEY=X` and `Authorization: Bearer X`."""
-    found: list[str] = []
-    for before, arg in zip(("", *args), args, strict=False):
-        named = _NAMED.match(arg)
-        if named is not None and is_secret_name(named["name"]):
-            found.append(named["value"])
-        elif before.startswith("-") and is_secret_name(before) and not arg.startswith("-"):
-            found.append(arg)
-    return tuple(found)
+    return tuple(secret for _, secret in _split_args(args) if secret)
 
 
 def redact_args(args: Sequence[str]) -> list[str]:
-    shown = list(args)
-    for secret in secrets_of_args(args):
-        shown = [arg.replace(secret, HIDDEN) for arg in shown]
-    return shown
+    return [f"{shown}{HIDDEN}" if secret else shown for shown, secret in _split_args(args)]
+
+
+def _split_args(args: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each argument as what may be shown, and what may not."""
+    for before, arg in zip(("", *args), args, strict=False):
+        named = _NAMED.match(arg)
+        if named is not None and is_secret_name(named["name"]):
+            yield arg[: named.start("value")], named["value"]
+        elif before.startswith("-") and is_secret_name(before) and not arg.startswith("-"):
+            yield "", arg
+        else:
+            yield arg, ""
 
 
 def _without_user(parts: SplitResult) -> str:

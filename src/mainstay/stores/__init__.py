@@ -121,7 +121,7 @@ class FileSessionStore:
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self._directory = Path(directory).absolute()
+        self._directory = Path(directory).expanduser().absolute()
         self._warned: set[Path] = set()
 
     def __repr__(self) -> str:
