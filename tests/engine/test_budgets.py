@@ -280,3 +280,15 @@ async def test_a_lost_session_draws_on_no_budget_of_the_server():
         await server.forget_sessions()
         assert (await record(client)).attempts == 2
         assert await server.executions(KEY) == 1
+
+
+@pytest.mark.requirement("P3")
+async def test_all_pages_of_a_list_share_one_deadline():
+    async with talking({"timeouts": {"call": 0.5}}, era="legacy") as (server, client):
+        await client.connect()
+        for number in range(6):
+            page = {"prompts": [], **({"nextCursor": f"{number}"} if number < 5 else {})}
+            slow = Behaviour(delay=0.2, result=page)
+            await server.script(Rule(method="prompts/list", times=1, do=slow))
+        assert isinstance(await failure_of(client.list_prompts()), TimeoutError)
+        assert len(await server.requests("prompts/list")) <= 3

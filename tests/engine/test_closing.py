@@ -149,6 +149,30 @@ async def test_closing_ends_a_replaced_session_with_the_calls_that_still_run_the
         await assert_stays_closed(server, client)
 
 
+async def deletions(server: ScriptedServer) -> list[str | None]:
+    """The sessions that the client has ended."""
+    return [seen.session_id for seen in await server.requests() if seen.http_method == "DELETE"]
+
+
+@pytest.mark.requirement("S6")
+async def test_a_replaced_session_ends_when_the_last_call_on_it_does():
+    refusal = {"code": -32022, "message": "no", "data": {"supported": ["2025-06-18"]}}
+    async with serving("legacy") as (server, client):
+        await client.connect()
+        old = asyncio.create_task(client.call_tool("slow", {"seconds": 0.3}))
+        (slow,) = await server.requests(tool="slow", at_least=1)
+        renegotiate = Behaviour(status=400, error=refusal)
+        await server.script(Rule(tool="record", times=1, do=renegotiate))
+        await client.call_tool("record")
+        assert not old.done()
+        assert client.session_id != slow.session_id
+        assert (await outcome(old)).text == "done"
+        async with asyncio.timeout(BOUND):
+            while not (ended := await deletions(server)):
+                await asyncio.sleep(0.005)
+        assert ended == [slow.session_id]
+
+
 async def test_closing_during_the_handshake_of_a_replacement_is_prompt_and_honest():
     async with serving("legacy") as (server, client):
         await client.connect()

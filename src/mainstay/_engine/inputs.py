@@ -124,7 +124,10 @@ class Inputs:
             return None
         question.ask()
         if answers == "caller":
-            return await question.response if watched else None
+            if watched:
+                return await question.response
+            logger.warning("%s: %s: nobody could be asked", self._server, question.method)
+            return None
         asking = asyncio.ensure_future(_call(answers, question.needed))
         try:
             await asyncio.wait((asking, question.response), return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,7 @@
 """Server-sent events: every legal stream, cut anywhere, gives the same events."""
 
 import re
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -121,6 +122,20 @@ def test_an_event_without_end_is_refused_before_it_is_whole() -> None:
     with pytest.raises(EventTooLarge):
         for _ in range(100):
             decoder.feed(b"data: " + b"x" * 14 + b"\n")
+
+
+def test_an_event_without_end_is_not_kept() -> None:
+    decoder = EventDecoder(limit=1_000)
+    with pytest.raises(EventTooLarge):
+        decoder.feed(b"data: " + b"x" * 100_000)
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            assert decoder.feed(b"x" * 100_000) == []
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert decoder.feed(b"\n\ndata: next\n\n") == [ServerEvent(data="next")]
 
 
 def test_the_limit_is_for_one_event_not_for_the_stream() -> None:
