@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from mainstay._rules.recovery import Channel
 from mainstay._wire.duct import Duct
@@ -36,68 +37,38 @@ def line_for(
         from mainstay._wire.local import LocalDuct
 
         return PipeLine(spec, lambda: LocalDuct(spec))
-    if older or spec.transport == "sse":
-        return SseLine(spec, headers, credentials)
-    return HttpLine(spec, headers, credentials)
+    return HttpLine(spec, headers, credentials, older=older or spec.transport == "sse")
 
 
 class HttpLine:
-    """Streamable HTTP: one HTTP client for all generations."""
+    """A server at a URL: one HTTP client for all generations.
 
-    channel = Channel.REQUESTS
-    resumable = True
+    `older`: as HTTP was in 2024-11-05, with a stream for each generation.
+    """
+
     exclusive = False
-    speaks_modern = True
 
     def __init__(
-        self, spec: ServerSpec, headers: Mapping[str, str], credentials: Credentials | None
+        self,
+        spec: ServerSpec,
+        headers: Mapping[str, str],
+        credentials: Credentials | None,
+        *,
+        older: bool,
     ) -> None:
         self._link = Link(spec)
         self._spec, self._headers, self._credentials = spec, headers, credentials
+        self.channel = Channel.PIPE if older else Channel.REQUESTS
+        self.resumable = self.speaks_modern = not older
 
     def wire(self, on_lost: OnLost) -> Wire:
-        return HttpDispatcher(
-            self._link,
-            headers=self._headers,
-            max_result_bytes=self._spec.max_result_bytes,
-            credentials=self._credentials,
-            on_lost=on_lost,
-        )
-
-    async def aclose(self) -> None:
-        await self._link.aclose()
-
-    def forget(self, *, forked: bool) -> None:
-        self._link.forget()
-
-
-class SseLine:
-    """HTTP+SSE of 2024-11-05: one HTTP client for all generations, a stream for each."""
-
-    channel = Channel.PIPE
-    resumable = False
-    exclusive = False
-    speaks_modern = False
-
-    def __init__(
-        self, spec: ServerSpec, headers: Mapping[str, str], credentials: Credentials | None
-    ) -> None:
-        self._link = Link(spec)
-        self._spec, self._headers, self._credentials = spec, headers, credentials
-
-    def wire(self, on_lost: OnLost) -> Wire:
-        duct = SseDuct(
-            self._link,
-            headers=self._headers,
-            credentials=self._credentials,
-            limit=self._spec.max_result_bytes,
-        )
-        return PipeDispatcher(
-            duct,
-            private=tuple(self._link.secrets),
-            silence=self._spec.timeouts.silence,
-            on_lost=on_lost,
-        )
+        spec, limit = self._spec, self._spec.max_result_bytes
+        common: dict[str, Any] = {"headers": self._headers, "credentials": self._credentials}
+        if self.channel is Channel.REQUESTS:
+            return HttpDispatcher(self._link, max_result_bytes=limit, on_lost=on_lost, **common)
+        duct = SseDuct(self._link, limit=limit, **common)
+        private, silence = tuple(self._link.secrets), spec.timeouts.silence
+        return PipeDispatcher(duct, private=private, silence=silence, on_lost=on_lost)
 
     async def aclose(self) -> None:
         await self._link.aclose()
