@@ -164,7 +164,7 @@ class Calling:
         self._asking.add(task)
         try:
             question = Question(self._tell, method, params, self._common())
-            with pursuit.held():
+            with pursuit.clock.held():
                 return await self._core.inputs.answer(question, watched=self._emit is not None)
         finally:
             self._asking.discard(task)

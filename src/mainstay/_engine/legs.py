@@ -31,7 +31,7 @@ class Legs:
             return await pursuit.run()
         finally:
             self.attempts += pursuit.attempts
-            self.left = pursuit.left
+            self.left = pursuit.clock.left
 
     async def pause(self, seconds: float) -> None:
         """Wait, at the expense of the legs to come."""

@@ -12,11 +12,12 @@ import asyncio
 import contextlib
 import dataclasses
 import random
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from time import time
 from typing import Any
 
 from mainstay._engine.cancelling import cancellations, is_cancelled
+from mainstay._engine.clock import Clock, OutOfTime
 from mainstay._engine.connection import Connection
 from mainstay._engine.keeper import Keeper
 from mainstay._engine.mending import mend
@@ -30,7 +31,7 @@ from mainstay._engine.telling import (
     told,
     went_astray,
 )
-from mainstay._rules.budget import Backoff, Deadline
+from mainstay._rules.budget import Backoff
 from mainstay._rules.classify import Evidence, Trouble, classify
 from mainstay._rules.era import Era
 from mainstay._rules.recovery import Channel, Policy, Standing, Step, decide
@@ -68,35 +69,19 @@ class Pursuit:
         self._attempt: Attempt | None = None
         self._already: set[Step] = set()
         self._loop, self._cancellations = asyncio.get_running_loop(), cancellations()
-        self._started = self._loop.time()
-        at = self._started + outgoing.timeout
-        longest = self._started + keeper.spec.timeouts.longest_call
-        self._deadline = Deadline(at, cap=max(at, longest))
-        self._timeout: asyncio.Timeout | None = None
-        self._holds, self._held_since = 0, 0.0
-
-    @property
-    def left(self) -> float:
-        """Seconds until the deadline."""
-        return self._deadline.remaining(self._loop.time())
-
-    @property
-    def duration(self) -> float:
-        return self._loop.time() - self._started
+        self.clock = Clock(outgoing.timeout, longest=keeper.spec.timeouts.longest_call)
 
     async def run(self) -> dict[str, Any]:
-        clock = self._timeout = asyncio.timeout_at(self._deadline.at)
+        if self._cancellations:
+            await asyncio.sleep(0)  # one that is only now on its way comes here
         try:
-            async with clock:
+            async with self.clock:
                 return await self._pursue()
         except MainstayError as error:
             headline = self._with_doubt(error)
             raise headline from (error.__cause__ if headline is error else error)
-        except TimeoutError:
-            if not clock.expired():
-                raise  # somebody else's
-        finally:
-            self._timeout = None
+        except OutOfTime:
+            pass
         raise self.out_of_time()
 
     def out_of_time(self) -> MainstayError:
@@ -107,30 +92,7 @@ class Pursuit:
     def extend(self) -> None:
         """Progress was reported: the request gets its full time again, up to the cap."""
         if self._keeper.spec.timeouts.extend_on_progress:
-            self._deadline = self._deadline.extended(self._loop.time(), self._out.timeout)
-            self._reschedule(self._deadline.at)
-
-    @contextlib.contextmanager
-    def held(self) -> Generator[None]:
-        """The clock stands still: it is our turn to do something. May overlap with others."""
-        if not self._holds:
-            self._held_since = self._loop.time()
-        self._holds += 1
-        self._reschedule(None)
-        try:
-            yield
-        finally:
-            self._holds -= 1
-            if not self._holds:
-                self._deadline = self._deadline.later(self._loop.time() - self._held_since)
-                self._reschedule(self._deadline.at)
-
-    def _stop_clock(self) -> None:
-        self._reschedule(None)
-
-    def _reschedule(self, when: float | None) -> None:
-        if self._timeout is not None and not self._timeout.expired():
-            self._timeout.reschedule(self._deadline.cap if self._holds else when)
+            self.clock.extend(self._out.timeout)
 
     async def _pursue(self) -> dict[str, Any]:
         keeper = self._keeper
@@ -142,7 +104,7 @@ class Pursuit:
             if isinstance(outcome, dict):
                 return outcome
             # An answer that leads to a replay has stopped the clock.
-            self._reschedule(self._deadline.at)
+            self.clock.go_on()
             self._remember(outcome)
             decision = decide(
                 outcome.failure,
@@ -187,7 +149,7 @@ class Pursuit:
         attempt = self._attempt = Attempt(
             deliver=self._out.deliver,
             wants_progress=self._out.wants_progress,
-            stop_clock=self._stop_clock,
+            stop_clock=self.clock.stop,
             ask=self._out.ask,
         )
         try:
@@ -240,7 +202,7 @@ class Pursuit:
 
     def _told(self, error: InvalidAnswer | CredentialsFault) -> MainstayError:
         name = self._keeper.spec.name
-        return told(error, name, self._out, self, duration=self.duration)
+        return told(error, name, self._out, self, duration=self.clock.elapsed)
 
     def _our_fault(self, error: Exception, attempt: Attempt) -> Failure:
         """What nobody foresaw. Even then it is told whether the request may have run."""
@@ -270,7 +232,7 @@ class Pursuit:
             repeatable=opening or self._out.repeatable,
             replays_left=self._keeper.spec.max_replays - (self.attempts - 1),
             already=frozenset(self._already | {Step.RENEGOTIATE} if opening else self._already),
-            time_left=self.left,
+            time_left=self.clock.left,
         )
 
     def _channel(self, setback: Setback) -> Channel:
