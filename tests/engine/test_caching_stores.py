@@ -59,6 +59,10 @@ APART: list[tuple[Any, Any]] = [
     ({"api_key": "a"}, {}),
     ({"headers": {"authorization": "Bearer a"}}, {"headers": {"authorization": "Bearer b"}}),
     ({"headers": {"x-user": "a"}}, {"headers": {"x-user": "b"}}),
+    *(
+        ({"principal": "ann", "headers": {"x-tenant": "a"}}, {"principal": "ann", **other})
+        for other in ({"headers": {"x-tenant": "b"}}, {})
+    ),
     ({"auth": StaticKey("a")}, {"auth": StaticKey("b")}),
     ({"auth": StaticKey("a")}, {}),
 ]

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from mainstay import TLS, Client, ConfigError, ServerSpec, Timeouts
+from mainstay import (
+    TLS,
+    Client,
+    ConfigError,
+    MemorySessionStore,
+    ServerSpec,
+    StaticKey,
+    Timeouts,
+)
 from mainstay.config.spec import ConfigWarning
 
 GOOD: dict[str, Any] = {"url": "http://127.0.0.1:9/mcp", "name": "kit"}
@@ -74,3 +82,15 @@ def test_what_is_unwise_is_a_warning_that_shows_no_secret(url: str) -> None:
 @pytest.mark.requirement("C3")
 def test_plain_http_on_this_machine_is_no_warning(url: str) -> None:
     Client(url)
+
+
+@pytest.mark.parametrize("server", [{"command": "python"}, {"server": print}], ids=str)
+@pytest.mark.parametrize("given", [{"store": MemorySessionStore()}, {"auth": StaticKey("k")}])
+@pytest.mark.requirement("C3")
+def test_what_only_http_can_have_is_a_mistake_elsewhere(
+    server: dict[str, Any], given: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Client({"name": "kit", **server}, **given)
+    assert [caught.value.key] == list(given)
+    assert caught.value.remedy

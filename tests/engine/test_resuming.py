@@ -137,3 +137,12 @@ async def test_an_outage_is_not_taken_for_the_end_of_a_stored_session():
 
 
 NOW = {"retry-after": "0"}
+
+
+async def test_a_client_of_the_modern_era_takes_up_no_legacy_session():
+    store = Store()
+    async with ScriptedServer.local() as server:
+        await used(client_at(server, store, mode="legacy"))
+        async with client_at(server, store, mode="modern") as client:
+            assert client.era == "modern"
+        assert len(store.kept) == 1

@@ -83,6 +83,8 @@ async def test_those_who_could_not_share_a_session_have_records_of_their_own():
         {"principal": ""},
         {"settings": {"api_key": "k"}},
         {"settings": {"headers": {"x-user": "ann"}}},
+        {"principal": "ann", "settings": {"headers": {"x-tenant": "a"}}},
+        {"principal": "ann", "settings": {"headers": {"x-tenant": "b"}}},
         {"settings": {"name": "other"}},
         {"roots": no_roots},
         {"roots": no_roots, "sampling": no_roots},

@@ -72,3 +72,17 @@ async def test_reviving_ends_when_it_is_told_to():
         await found.stop()
         door.allowed.set()
     assert not door.opened.is_set()
+
+
+async def test_a_server_that_dies_right_after_it_was_opened_is_not_opened_again_at_once():
+    door = Door()
+    door.allowed.set()
+    async with reviving(door) as found:
+        for lives in (1, 2, 3):
+            door.opened.clear()
+            found.start()
+            await door.opened.wait()
+            assert (len(door.tries), len(door.pauses)) == (lives, lives - 1)
+            await found.stop()
+    assert door.pauses == sorted(door.pauses)
+    assert door.pauses[0] > 0

@@ -5,7 +5,9 @@ What a server learns of a failure is that there was one.
 
 import asyncio
 import json
+import sys
 import time
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -221,3 +223,40 @@ async def test_a_server_that_never_stops_asking_is_bounded_by_the_time_for_each_
         result = await client.call_tool("ask", {"requests": {"q": ELICIT}, "rounds": 3})
         assert result.data["answers"] == [{"q": DECLINED}] * 3
         assert await server.executions("ask") == 1
+
+
+REPORTING = """
+import json, sys
+def say(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        about = {"capabilities": {}, "serverInfo": {"name": "asks", "version": "1"}}
+        say(id=asked["id"], result={"protocolVersion": "2025-11-25", **about})
+    elif asked.get("method") == "tools/call":
+        call = asked
+        say(id="q", method="roots/list")
+        token = asked["params"]["_meta"]["progressToken"]
+        say(method="notifications/progress", params={"progressToken": token, "progress": 1})
+    elif asked.get("id") == "q":
+        say(id=call["id"], result={"content": []})
+"""
+
+
+@pytest.mark.requirement("P3")
+async def test_a_report_while_a_human_thinks_does_not_start_the_clock() -> None:
+    reported = asyncio.Event()
+
+    async def think(needed: InputNeeded) -> Any:
+        await reported.wait()
+        await asyncio.sleep(0.5)
+        return {"roots": []}
+
+    args = ["-I", "-S", "-c", REPORTING]
+    timeouts = {"call": 0.3, "extend_on_progress": True}
+    spec: Any = {"command": sys.executable, "args": args, "mode": "legacy", "timeouts": timeouts}
+    async with aclosing(Client(spec, roots=think)) as client:
+        await client.connect()
+        result = await client.call_tool("any", on_progress=lambda *told: reported.set())
+        assert result.success

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mainstay import CallOutcomeUnknown, Delivery, InputNeeded, InputNotGiven, InvalidResult
+from mainstay._engine.rounds import complete
 from mainstay.testing import ScriptedServer
 from tests.engine.helpers_rounds import (
     ADA,
@@ -57,7 +58,8 @@ async def test_a_state_goes_back_byte_for_byte_and_on_that_one_request_alone(way
 @pytest.mark.requirement("F3")
 async def test_every_leg_is_a_request_of_its_own(way: Way) -> None:
     async with meeting(way, elicitation=answering(ADA)) as (server, client):
-        await client.call_tool("ask", ASK, meta={"own": 1}, headers={"x-own": "1"})
+        own = None if way.transport == "stdio" else {"x-own": "1"}
+        await client.call_tool("ask", ASK, meta={"own": 1}, headers=own)
         first, second = await server.requests(tool="ask")
     assert first.body["id"] != second.body["id"]
     assert first.body["params"]["_meta"] == second.body["params"]["_meta"]
@@ -88,6 +90,26 @@ async def test_a_state_without_questions_is_sent_back(way: Way) -> None:
     assert CONTINUING & second.keys() == {"requestState"}
 
 
+EMPTY = {"resultType": "input_required", "requestState": ""}
+
+
+async def test_a_server_that_only_sends_a_state_is_asked_less_and_less_often() -> None:
+    pauses: list[float] = []
+    left = iter([*[EMPTY] * 6, {"resultType": "complete"}])
+
+    async def send(more: dict[str, Any]) -> dict[str, Any]:
+        return next(left)
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def ask(*asked: Any) -> Any:
+        raise AssertionError
+
+    await complete(next(left), send=send, ask=ask, pause=pause, server="kit", what="echo")
+    assert pauses == [0.05, 0.1, 0.2, 0.25, 0.25, 0.25]
+
+
 @modern_ways
 @pytest.mark.requirement("P3")
 async def test_what_there_is_no_time_left_for_is_not_sent(way: Way) -> None:
@@ -98,9 +120,6 @@ async def test_what_there_is_no_time_left_for_is_not_sent(way: Way) -> None:
             await client.call_tool("echo", {"text": "hi"}, timeout=0.32)
         assert (await client.call_tool("steps", {"count": 1})).text
         assert len(await server.requests(tool="echo")) == 1
-
-
-EMPTY = {"resultType": "input_required", "requestState": ""}
 
 
 @pytest.mark.requirement("F3")

@@ -2,12 +2,13 @@
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 import pytest
 
-from mainstay import CallTimedOut
+from mainstay import CallTimedOut, Client
 from mainstay.testing import Behaviour, Cancelled, Rule
 from tests.engine.helpers_tasks import (
     BOUND,
@@ -17,6 +18,7 @@ from tests.engine.helpers_tasks import (
     WAYS_TO_CANCEL,
     Cancellable,
     Took,
+    closing,
     outcome,
     until,
 )
@@ -26,6 +28,7 @@ from tests.engine.helpers_transports import (
     every_way,
     over_kit,
     over_stdio,
+    served,
     serving,
 )
 
@@ -114,6 +117,32 @@ async def test_closing_flushes_the_cancellation_of_a_caller_who_just_left(way: W
         assert set(await server.given_up(at_least=1)) == {"slow"}
         if way.transport != "in-process":
             assert len(await server.server.requests("notifications/cancelled", at_least=1)) == 1
+
+
+class Pensive:
+    """An authorizer that thinks before each message."""
+
+    async def headers(
+        self, server: str, principal: str | None, method: str, url: str
+    ) -> Mapping[str, str]:
+        await asyncio.sleep(0.1)
+        return {}
+
+    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+        return False
+
+
+async def test_closing_gives_a_cancellation_that_has_not_left_yet_a_moment():
+    async with (
+        served(SSE) as server,
+        closing(Client({"name": "kit", "mode": "legacy", **server.spec}, auth=Pensive())) as client,
+    ):
+        caller = asyncio.create_task(client.call_tool("slow", {"seconds": LONG}))
+        await server.arrived("slow", at_least=1)
+        caller.cancel()
+        await asyncio.wait((caller,), timeout=PROMPT)
+        await client.aclose()
+        assert len(await server.server.requests("notifications/cancelled", at_least=1)) == 1
 
 
 # -- before anything was sent -------------------------------------------------------------------

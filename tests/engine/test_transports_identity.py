@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from mainstay import CallOutcomeUnknown, CallRejected, Client, Event, NotPermitted
+from mainstay import CallOutcomeUnknown, CallRejected, Client, Event, InvalidArguments, NotPermitted
 from mainstay.testing import Behaviour, Rule
 from tests.engine.helpers_secrets import chain
 from tests.engine.helpers_tasks import LONG, closing, outcome
 from tests.engine.helpers_transports import (
+    IN_PROCESS,
     SSE,
+    STDIO,
     Kit,
     Way,
-    every_way,
     over_stdio,
     served,
     serving,
@@ -32,9 +33,8 @@ SECRET = "sekret-of-the-environment"
 # -- headers ------------------------------------------------------------------------------------
 
 
-@every_way
-async def test_a_call_for_somebody_else_is_refused_before_anything_is_sent(way: Way):
-    async with serving(way, {"neutral_headers": ["x-colour"]}) as (server, client):
+async def test_a_call_for_somebody_else_is_refused_before_anything_is_sent():
+    async with serving(SSE, {"neutral_headers": ["x-colour"]}) as (server, client):
         await client.call_tool("record", {"key": "ada"}, headers={"x-user": "ada"})
         error = await outcome(client.call_tool("record", {"key": "bob"}, headers={"X-User": "bob"}))
         assert type(error) is NotPermitted
@@ -45,6 +45,15 @@ async def test_a_call_for_somebody_else_is_refused_before_anything_is_sent(way: 
         await client.aclose()
         await client.call_tool("record", {"key": "bob"}, headers={"x-user": "bob"})
         assert await server.executions("bob") == 1
+
+
+@pytest.mark.parametrize("way", [*STDIO, *IN_PROCESS], ids=str)
+async def test_a_header_that_could_not_travel_is_refused_with_its_call(way: Way):
+    async with serving(way) as (server, client):
+        error = await outcome(client.call_tool("record", headers={"x-user": "ada"}))
+        assert type(error) is InvalidArguments
+        assert (error.tool, await server.ledger()) == ("record", {})
+        assert (await client.call_tool("echo", {"text": "x"}, headers={})).text == "x"
 
 
 @pytest.mark.requirement("H3")

@@ -200,3 +200,12 @@ async def test_a_store_stays_where_it_was_made(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir("/")
     await store.save("kit", None, a_session("one"), replacing=None)
     assert (tmp_path / "sessions").is_dir()
+
+
+async def test_a_store_may_be_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+    await FileSessionStore("~/sessions").save("kit", None, a_session("one"), replacing=None)
+    assert (tmp_path / "home" / "sessions").is_dir()
+    assert not (tmp_path / "~").exists()

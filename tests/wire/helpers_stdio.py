@@ -1,6 +1,7 @@
 """Small programs to start as servers, and an eye on what becomes of their processes."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -27,7 +28,7 @@ for line in sys.stdin.buffer:
 
 STUCK = """
 import os, signal, sys
-os.write(1, b'{"pids": [%d, %d]}\\n' % (os.getpid(), os.getppid()))
+os.write(1, b'{"jsonrpc": "2.0", "pids": [%d, %d]}\\n' % (os.getpid(), os.getppid()))
 while True:
     signal.pause()
 """
@@ -60,7 +61,7 @@ while pids.count(b" ") < 4:
     pids += os.read(reports, 100)
 if "stubborn" in arguments:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-message = {"pids": [os.getpid(), os.getppid(), *map(int, pids.split())]}
+message = {"jsonrpc": "2.0", "pids": [os.getpid(), os.getppid(), *map(int, pids.split())]}
 os.write(1, json.dumps(message).encode() + b"\\n")
 if "exit" in arguments:
     sys.exit(3)
@@ -96,6 +97,15 @@ for line in sys.stdin:
     known = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **known}), flush=True)
 """
+
+
+def message(**fields: Any) -> dict[str, Any]:
+    """What a duct takes for a message, and not for a line of a log."""
+    return {"jsonrpc": "2.0", **fields}
+
+
+def line(**fields: Any) -> str:
+    return json.dumps(message(**fields))
 
 
 def spec_of(script: str, *arguments: str, **settings: Any) -> ServerSpec:
@@ -179,8 +189,8 @@ class Undertaker:
 
 async def family_of(duct: StdioDuct, undertaker: Undertaker) -> int:
     """The server's pid, once all its children are there and known."""
-    [message] = await messages(duct, 1)
-    assert isinstance(message, dict)
-    undertaker.know(message["pids"])
+    [report] = await messages(duct, 1)
+    assert isinstance(report, dict)
+    undertaker.know(report["pids"])
     assert len(undertaker.alive) == 6
-    return message["pids"][0]
+    return report["pids"][0]

@@ -1,6 +1,8 @@
 """Clients of servers in this process: the SDK's own, and plain functions."""
 
 import asyncio
+import gc
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -273,3 +275,43 @@ async def test_a_tool_may_be_a_client_itself():
 
         async with client_of(double) as outer:
             assert (await outer.call_tool("double", {"n": 4})).data == {"result": 8}
+
+
+@modes
+@pytest.mark.requirement("S17")
+def test_a_client_whose_loop_is_gone_lets_go_of_its_server(
+    mode: Literal["auto", "legacy"], era: str
+):
+    client = Client({"name": "local", "server": add, "mode": mode})
+
+    async def use_again() -> Any:
+        await client.aclose()
+        async with client:
+            return (await client.call_tool("add", {"a": 2, "b": 3})).data
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(client.connect())
+    loop.close()
+    assert asyncio.run(use_again()) == {"result": 5}
+    gc.collect()  # what was not let go warns now
+
+
+def quits() -> str:
+    """As command lines do that are made into tools."""
+    sys.exit(2)
+
+
+async def quits_too() -> str:
+    sys.exit(2)
+
+
+@modes
+@pytest.mark.parametrize("tool", [quits, quits_too])
+async def test_a_tool_that_exits_ends_its_call_alone(
+    tool: Callable[[], Any], mode: Literal["auto", "legacy"], era: str
+):
+    async with client_of(tool, add, mode=mode) as client:
+        with pytest.raises(CallRejected) as caught:
+            await client.call_tool(tool.__name__)
+        assert caught.value.code == INTERNAL_ERROR
+        assert (await client.call_tool("add", {"a": 2, "b": 3})).data == {"result": 5}

@@ -133,6 +133,16 @@ async def test_a_refusal_keeps_its_status_and_headers_and_quotes_no_secret(to: s
     assert classify(evidence).kind is FailureKind.UNAUTHORIZED
 
 
+async def test_a_message_that_was_taken_does_not_wait_for_the_rest_of_the_answer():
+    half = b"HTTP/1.1 202 Accepted\r\ncontent-length: 9\r\n\r\nAcc"
+    async with SseServer(post=lambda asked: half) as server, duct_to(server.url) as duct:
+        await duct.open()
+        attempt = Attempt()
+        async with asyncio.timeout(2):
+            await duct.send(PING, attempt, {})
+        assert attempt.sent
+
+
 async def test_a_404_to_a_post_is_a_lost_session_and_to_the_get_is_not():
     gone = http(b"Could not find session", status="404 Not Found", kind="text/plain")
     lost = await fault_of(SseServer(post=lambda asked: gone), then_send=True)

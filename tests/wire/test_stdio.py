@@ -15,7 +15,7 @@ from mainstay import ConfigError, ServerSpec
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.fault import WireFault
 from mainstay._wire.stdio import StdioDuct
-from tests.wire.helpers_stdio import ECHO, ending, messages, opened, spec_of
+from tests.wire.helpers_stdio import ECHO, ending, line, message, messages, opened, spec_of
 
 LOGGER = "mainstay.server"
 
@@ -27,7 +27,7 @@ LOGGER = "mainstay.server"
 def place(tmp_path: Path) -> Path:
     """A directory with a program, a text, and a script whose interpreter is missing."""
     program = tmp_path / "program"
-    program.write_text(f"#!{sys.executable}\nprint('{{\"started\": true}}')\n")
+    program.write_text(f"#!{sys.executable}\nprint({line(started=True)!r})\n")
     program.chmod(0o755)
     (tmp_path / "text").write_text("hello")
     orphan = tmp_path / "orphan"
@@ -47,6 +47,8 @@ def place(tmp_path: Path) -> Path:
         ({"command": "."}, "command"),
         ({"command": "./program", "cwd": "missing"}, "cwd"),
         ({"command": "./program", "args": ("a\0b",)}, "args"),
+        ({"command": "./program", "args": ("half \ud83d",)}, "args"),
+        ({"command": "./program", "env": {"A": "half \ud83d"}}, "env.A"),
         ({"command": "./program", "env": {"A=B": "c"}}, "env.A=B"),
     ],
 )
@@ -59,6 +61,41 @@ async def test_what_cannot_be_started_is_a_mistake_of_the_configuration(
         await duct.open()
     assert (caught.value.server, caught.value.key) == ("mistaken", key)
     assert caught.value.remedy
+    await duct.close()
+
+
+@pytest.mark.requirement("H6", "S16")
+async def test_a_whole_command_line_as_the_command_is_a_mistake_that_shows_none_of_it():
+    spec = ServerSpec.parse({"command": "npx -y @acme/server --key sk-live-0123456789"})
+    assert spec.name == "npx"
+    duct = StdioDuct(spec)
+    with pytest.raises(ConfigError) as caught:
+        await duct.open()
+    assert caught.value.key == "command"
+    assert "'args'" in caught.value.remedy
+    assert "sk-live" not in str(caught.value)
+    await duct.close()
+
+
+async def test_a_program_may_have_blanks_in_its_name(place: Path):
+    (place / "my program").symlink_to(place / "program")
+    duct = StdioDuct(ServerSpec(name="blank", command="./my program", cwd=str(place)))
+    await duct.open()
+    try:
+        assert await messages(duct, 1) == [message(started=True)]
+    finally:
+        await duct.close()
+
+
+async def test_a_directory_of_ours_that_is_gone_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    duct = StdioDuct(spec_of(ECHO))
+    with pytest.raises(ConfigError) as caught:
+        await duct.open()
+    assert caught.value.key == "cwd"
     await duct.close()
 
 
@@ -86,7 +123,7 @@ async def test_a_program_is_found_where_the_child_would_find_it(
     duct = StdioDuct(ServerSpec(name="found", command=command, cwd=str(place), env=places[path]))
     await duct.open()
     try:
-        assert await messages(duct, 1) == [{"started": True}]
+        assert await messages(duct, 1) == [message(started=True)]
     finally:
         await duct.close()
 
@@ -99,10 +136,11 @@ async def test_the_environment_is_a_short_list_and_what_is_configured(
     monkeypatch.setenv("TZ", "Europe/Berlin")
     monkeypatch.setenv("SHELL", "() { :; }; echo gotcha")
     monkeypatch.delenv("LC_CTYPE", raising=False)
-    script = "import json, os; print(json.dumps(dict(os.environ)))"
+    script = "import json, os; print(json.dumps({'jsonrpc': '2.0', **os.environ}))"
     async with opened(script, env={"TOKEN": "sesame", "HOME": "/elsewhere"}) as duct:
         [found] = await messages(duct, 1)
     assert isinstance(found, dict)
+    del found["jsonrpc"]
     found.pop("LC_CTYPE", None)  # Python sets it for itself in the C locale
     allowed = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ"}
     assert set(found) <= {*allowed, "TOKEN"} - {"SHELL"}
@@ -118,7 +156,7 @@ usual = {n.name: signal.getsignal(n) == signal.SIG_DFL for n in (signal.SIGTERM,
 blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 ignored = int(next(l for l in open("/proc/self/status") if l.startswith("SigIgn")).split()[1], 16)
 usual["SIGCHLD"] = not ignored >> signal.SIGCHLD - 1 & 1
-print(json.dumps({"usual": usual, "blocked": blocked}))
+print(json.dumps({"jsonrpc": "2.0", "usual": usual, "blocked": blocked}))
 """
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR2,))
     try:
@@ -166,6 +204,41 @@ async def test_no_line_of_a_secret_is_shown():
         assert "AoIBAQC7VJTU" not in (await duct.epitaph()).stderr
 
 
+@pytest.mark.requirement("H6")
+@pytest.mark.parametrize("end", ["\\n", " "], ids=["lines", "one line"])
+async def test_no_end_of_a_secret_is_left_where_stderr_is_cut(end: str):
+    token = "tok-" + "abcdefghijklmnopqrstuvwxyz" * 3
+    script = f"import os, sys; sys.stderr.write(f'retry {{os.environ[\"TOKEN\"]}}{end}' * 400)"
+    async with opened(script, env={"TOKEN": token}) as duct:
+        await ending(duct)
+        shown = (await duct.epitaph()).stderr
+    assert "retry ***" in shown
+    assert not set(shown.split()) - {"retry", "***"}
+
+
+@pytest.mark.requirement("H6")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--api-key", "sk-live-0123456789"),
+        ("--api-key=sk-live-0123456789",),
+        ("-e", "API_KEY=sk-live-0123456789"),
+        ("--header", "Authorization: Bearer sk-live-0123456789"),
+    ],
+    ids=str,
+)
+async def test_what_a_command_line_gives_in_confidence_is_not_shown(arguments: tuple[str, ...]):
+    script = "import sys; print(sys.argv); print('usage:', *sys.argv, file=sys.stderr)"
+    spec = spec_of(script, *arguments)
+    async with opened(script, *arguments) as duct:
+        await ending(duct)
+        epitaph = await duct.epitaph()
+    assert "usage:" in epitaph.stderr
+    assert "sk-live" not in epitaph.stderr + epitaph.detail + duct.said
+    assert "sk-live" not in spec.model_dump_json() + repr(spec)
+    assert spec.args[-len(arguments) :] == arguments
+
+
 @pytest.mark.requirement("S16")
 @pytest.mark.parametrize(
     ("script", "code", "words"),
@@ -202,3 +275,24 @@ async def test_a_duct_that_was_never_opened_is_closed_all_the_same():
     await duct.close()
     with pytest.raises(WireFault):
         await duct.send(b"{}", Attempt(), {})
+
+
+POLITE = """
+import os, signal, sys
+def leave(*_):
+    os.close(os.open(sys.argv[1], os.O_CREAT))
+    os._exit(0)
+signal.signal(signal.SIGTERM, leave)
+os.write(1, b'{"jsonrpc": "2.0", "method": "ready"}\\n')
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.requirement("S16")
+async def test_a_program_that_stays_when_its_input_ends_is_asked_before_it_is_killed(
+    tmp_path: Path,
+):
+    async with opened(POLITE, str(tmp_path / "left"), timeouts={"close": 1.5}) as duct:
+        await messages(duct, 1)
+    assert (tmp_path / "left").exists()

@@ -1,7 +1,6 @@
 """What goes over a program's standard streams: one message to a line, in both directions."""
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -16,19 +15,30 @@ from mainstay._wire.duct import Oversized
 from mainstay._wire.fault import WireFault
 from mainstay._wire.process_lines import Lines
 from mainstay._wire.stdio import StdioDuct
-from tests.wire.helpers_stdio import BOUND, ECHO, STUCK, ending, messages, opened, say
+from tests.wire.helpers_stdio import (
+    BOUND,
+    ECHO,
+    STUCK,
+    ending,
+    line,
+    message,
+    messages,
+    opened,
+    say,
+)
 
 LOGGER = "mainstay.server"
-BIG = json.dumps({"id": 1, "fill": "x" * 1_000_000}).encode()
+A, B = line(a=1), line(b=2)
+BIG = line(id=1, fill="x" * 1_000_000).encode()
 """More than a pipe takes at once."""
 
 LATE = """
 import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
-os.write(1, b'{"pid": %d}\\n' % os.getpid())
+os.write(1, b'{"jsonrpc": "2.0", "pid": %d}\\n' % os.getpid())
 signal.sigwait((signal.SIGUSR1,))
 for line in sys.stdin.buffer:
-    os.write(1, b'{"read": %d}\\n' % len(line))
+    os.write(1, b'{"jsonrpc": "2.0", "read": %d}\\n' % len(line))
 """
 """Reads nothing until it is told to, and then says how long the lines are."""
 
@@ -38,9 +48,9 @@ def printing(output: str) -> str:
 
 
 async def pid_of(duct: StdioDuct) -> int:
-    [message] = await messages(duct, 1)
-    assert isinstance(message, dict)
-    return message["pid"]
+    [report] = await messages(duct, 1)
+    assert isinstance(report, dict)
+    return report["pid"]
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -50,34 +60,36 @@ async def pid_of(duct: StdioDuct) -> int:
 @pytest.mark.parametrize(
     "output",
     [
-        '{"a": 1}\n{"b": 2}\n',
-        '{"a": 1}\r\n{"b": 2}\r\n',
-        '\n\r\n  \n{"a": 1}\n\n{"b": 2}\n',
-        '[{"a": 1}, {"b": 2}]\n',
-        '{"a": 1}\nnot json\n"a string"\n[]\n[1]\n{"b": 2}\n',
-        '{"a": 1}\n{"b": 2}',
-        '{"a": 1}\n{"b": 2}\n{"half": ',
+        f"{A}\n{B}\n",
+        f"{A}\r\n{B}\r\n",
+        f"\n\r\n  \n{A}\n\n{B}\n",
+        f"[{A}, {B}]\n",
+        f'{A}\nnot json\n"a string"\n[]\n[1]\n{B}\n',
+        f"{A}\n{B}",
+        f'{A}\n{B}\n{{"half": ',
+        f"\ufeff{A}\n{B}\n",
+        f'{A}\n{{"level": 30, "msg": "hello"}}\n{B}\n',
     ],
 )
 async def test_messages_are_lines(output: str):
     async with opened(printing(output)) as duct:
-        assert await ending(duct) == [{"a": 1}, {"b": 2}]
+        assert await ending(duct) == [message(a=1), message(b=2)]
         assert await duct.receive() is None
 
 
 async def test_a_line_may_come_in_pieces():
     script = """
 import os, sys, time
-for piece in (b'{"a"', b': "\\xc3', b'\\xa4"}', b'\\n{"b": 2}', b'\\n'):
+for piece in (b'{"jsonrpc": "2.0", "a"', b': "\\xc3', b'\\xa4"}', b'\\n{"jsonrpc": "2.0"}', b'\\n'):
     os.write(1, piece)
     time.sleep(0.02)
 """
     async with opened(script) as duct:
-        assert await ending(duct) == [{"a": "ä"}, {"b": 2}]
+        assert await ending(duct) == [message(a="ä"), message()]
 
 
 @pytest.mark.parametrize(
-    ("line", "request_id"),
+    ("form", "request_id"),
     [
         ('{"jsonrpc":"2.0","id":7,"result":{"fill":"%s"}}', 7),
         ('{"jsonrpc": "2.0", "id": "x\\u00e4", "error": {"fill": "%s"}}', "xä"),
@@ -92,11 +104,11 @@ for piece in (b'{"a"', b': "\\xc3', b'\\xa4"}', b'\\n{"b": 2}', b'\\n'):
 )
 @pytest.mark.parametrize("size", [1_100, 300_000])
 async def test_what_is_too_long_is_thrown_away_and_its_owner_named(
-    line: str, request_id: int | str | None, size: int
+    form: str, request_id: int | str | None, size: int
 ):
-    script = f"print({line!r} % ({size} * 'x')); print('{{\"next\": 1}}')"
+    script = f"print({form!r} % ({size} * 'x')); print({A!r})"
     async with opened(script, max_result_bytes=1_000) as duct:
-        assert await ending(duct) == [Oversized(request_id, 1_000), {"next": 1}]
+        assert await ending(duct) == [Oversized(request_id, 1_000), message(a=1)]
 
 
 def test_what_is_too_long_is_not_kept():
@@ -111,7 +123,7 @@ async def test_a_flood_waits_in_its_pipe_until_somebody_reads(tmp_path: Path):
     script = """
 import os, sys
 for n in range(100):
-    os.write(1, b'{"n": %d, "fill": "%s"}\\n' % (n, b"x" * 100_000))
+    os.write(1, b'{"jsonrpc": "2.0", "n": %d, "fill": "%s"}\\n' % (n, b"x" * 100_000))
     if n in (5, 99): open(f"{sys.argv[1]}/{n}", "w").close()
 """
     async with opened(script, str(tmp_path)) as duct:
@@ -121,7 +133,7 @@ for n in range(100):
         await asyncio.sleep(0.3)  # long enough for all of it, were it taken
         assert not (tmp_path / "99").exists()
         found = await ending(duct)
-    assert [message["n"] for message in found if isinstance(message, dict)] == list(range(100))
+    assert [each["n"] for each in found if isinstance(each, dict)] == list(range(100))
 
 
 async def test_chatter_on_the_output_is_logged_and_remembered(caplog: pytest.LogCaptureFixture):
@@ -129,12 +141,12 @@ async def test_chatter_on_the_output_is_logged_and_remembered(caplog: pytest.Log
 print("Starting with key sesame-open ...")
 print("x" * 1000)
 for n in range(100): print("chatter", n)
-print("{}")
+print('{"jsonrpc": "2.0"}')
 """
     with caplog.at_level(logging.WARNING, LOGGER):
         async with opened(script, env={"KEY": "sesame-open"}) as duct:
             assert duct.said == ""
-            assert await ending(duct) == [{}]
+            assert await ending(duct) == [message()]
             assert "Starting with key" in duct.said
             assert "sesame-open" not in duct.said
             assert len(duct.said) < 1000
@@ -148,7 +160,7 @@ print("{}")
 
 
 async def test_many_senders_at_once_do_not_mix_their_lines():
-    bodies = [json.dumps({"id": n, "fill": "x" * 50_000}).encode() for n in range(40)]
+    bodies = [line(id=n, fill="x" * 50_000).encode() for n in range(40)]
     async with opened(ECHO) as duct:
         sending = asyncio.gather(*(say(duct, body) for body in bodies))
         found = await messages(duct, len(bodies))
@@ -190,7 +202,9 @@ async def test_what_waits_when_the_server_closes_its_output_was_not_sent():
 
 @pytest.mark.requirement("P1")
 async def test_a_server_that_closed_its_input_was_sent_nothing():
-    script = "import os, signal; os.close(0); os.write(1, b'{}\\n'); signal.pause()"
+    script = (
+        'import os, signal; os.close(0); print(\'{"jsonrpc": "2.0"}\', flush=True); signal.pause()'
+    )
     async with opened(script, timeouts={"close": 0.5}) as duct:
         await messages(duct, 1)
         attempt = Attempt()
@@ -210,7 +224,7 @@ async def test_a_sender_that_goes_away_leaves_no_half_line():
         gone.cancel()
         after = asyncio.create_task(say(duct, b'{"id": 3}'))
         os.kill(pid, signal.SIGUSR1)
-        assert await messages(duct, 2) == [{"read": len(BIG) + 1}, {"read": 10}]
+        assert await messages(duct, 2) == [message(read=len(BIG) + 1), message(read=10)]
         await asyncio.wait_for(after, BOUND)
         assert gone.cancelled()
 
@@ -218,7 +232,7 @@ async def test_a_sender_that_goes_away_leaves_no_half_line():
 async def test_a_line_that_is_leaving_still_leaves_when_the_duct_closes(tmp_path: Path):
     script = f"""
 import sys, time
-print("{{}}", flush=True)
+print({A!r}, flush=True)
 open({str(tmp_path / "read")!r}, "wb").write(sys.stdin.buffer.read())
 """
     async with opened(script) as duct:

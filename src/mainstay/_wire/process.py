@@ -279,12 +279,18 @@ def _reap(child: subprocess.Popen[bytes]) -> None:
         return
     with contextlib.suppress(RuntimeError):
         asyncio.get_running_loop()  # must not stand still
-        threading.Thread(target=child.wait, name="mainstay-reaper", daemon=True).start()
+        threading.Thread(target=_wait_for, args=(child.pid,), daemon=True).start()
+        child.returncode = 0  # else its finalizer complains, should it come before the end
         return
     try:
         child.wait(_LAST_WAIT)
     except subprocess.TimeoutExpired:
         _unreaped.append(child)
+
+
+def _wait_for(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.waitpid(pid, 0)
 
 
 def _reap_stragglers() -> None:

@@ -243,3 +243,22 @@ def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.Monke
 def test_an_empty_proxy_means_none():
     assert spec(proxy="").proxy == ""
     assert spec(proxy="http://localhost:3128").proxy == "http://localhost:3128"
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({"command": "npx"}, 60.0),
+        ({"command": "npx", "timeouts": {"call": 5}}, 60.0),
+        ({"command": "npx", "timeouts": Timeouts(call=5)}, 60.0),
+        ({"command": "npx", "timeouts": {"connect": 10}}, 10.0),
+        ({"command": "npx", "timeouts": Timeouts(connect=10)}, 10.0),
+        ({"url": "http://localhost/mcp"}, 10.0),
+    ],
+    ids=str,
+)
+def test_a_program_may_be_downloaded_before_it_says_a_word(given: dict[str, Any], seconds: float):
+    spec = ServerSpec(name="kit", **given)
+    assert spec.timeouts.connect == seconds
+    assert spec.changed(strip_none=True).timeouts == spec.timeouts
+    assert ServerSpec.parse({"name": "kit", **given}) == spec

@@ -142,7 +142,8 @@ def test_a_cap_before_the_deadline_is_the_deadline():
     assert Deadline(30, cap=20).at == 20
 
 
-def test_a_clock_that_stood_still_moves_the_deadline_and_its_cap():
-    assert Deadline(10, cap=12).later(5) == Deadline(15, cap=17)
+def test_a_clock_that_stood_still_moves_the_deadline_no_further_than_its_cap():
+    assert Deadline(10, cap=20).later(5) == Deadline(15, cap=20)
+    assert Deadline(10, cap=12).later(5) == Deadline(12, cap=12)
     assert Deadline(10).later(5) == Deadline(15)
     assert Deadline(None).later(5) == Deadline(None)

@@ -138,5 +138,9 @@ def test_an_event_without_end_is_not_kept() -> None:
     assert decoder.feed(b"\n\ndata: next\n\n") == [ServerEvent(data="next")]
 
 
+def test_an_event_as_large_as_the_limit_is_taken() -> None:
+    assert decoded(b"data: four\n\n", limit=10) == [ServerEvent(data="four")]
+
+
 def test_the_limit_is_for_one_event_not_for_the_stream() -> None:
     assert len(decoded(b"data: 12345\n\n" * 1000, [100, 5000], limit=20)) == 1000

@@ -81,6 +81,45 @@ def test_a_batch_is_several_messages() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"ok \ud83d", "ok \ufffd"),
+        (r"\uDE00 ok", "\ufffd ok"),
+        (r"\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+        (r"\ud83d\ude00", "\U0001f600"),
+        (r"\\ud83d \udabc", r"\ud83d" + " \ufffd"),
+        (r"\\\ud83dx", "\\\ufffdx"),
+    ],
+)
+@pytest.mark.parametrize("kind", [bytes, str])
+def test_half_a_character_does_not_spoil_a_message(written: str, read: str, kind: type) -> None:
+    body = f'{{"text": "{written}"}}'
+    assert jsonrpc.messages(body if kind is str else body.encode()) == [{"text": read}]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_message() -> None:
+    assert jsonrpc.messages("\ufeff{}".encode()) == jsonrpc.messages("\ufeff{}") == [{}]
+
+
+@pytest.mark.parametrize(
+    ("found", "is_one"),
+    [
+        ({"jsonrpc": "2.0"}, True),
+        ({"id": 1, "result": {}}, True),
+        ({"id": None, "error": {}}, True),
+        ({"level": 30, "msg": "listening"}, False),
+        ({"level": "error", "error": "oh no"}, False),
+        ({"method": "GET", "id": 7}, False),
+        ({"jsonrpc": "1.0"}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_a_line_of_a_log_in_json_is_no_message(found: dict[str, Any], is_one: bool) -> None:
+    assert jsonrpc.is_message(found) is is_one
+
+
+@pytest.mark.parametrize(
     ("message", "answers"),
     [
         ({"id": 1, "result": {}}, True),
