@@ -9,7 +9,7 @@ from mainstay import (
     Connected,
     MemorySessionStore,
 )
-from mainstay.testing import Behaviour, Rule
+from mainstay.testing import Behaviour, Rule, ScriptedServer
 from mainstay.testing.losses import ALL_LOSSES
 from tests.engine.helpers_resuming import Store, client_at, echo, legacy, used
 from tests.engine.support import methods

@@ -310,7 +310,7 @@ async def quits_too() -> str:
 async def test_a_tool_that_exits_ends_its_call_alone(
     tool: Callable[[], Any], mode: Literal["auto", "legacy"], era: str
 ):
-    async with client_of(tool, add, mode=mode) as client:
+    async with client_of([tool, add], mode=mode) as client:
         with pytest.raises(CallRejected) as caught:
             await client.call_tool(tool.__name__)
         assert caught.value.code == INTERNAL_ERROR

@@ -76,8 +76,6 @@ class Tail:
         # A line of a secret of several lines is a secret, too.
         values = tuple(secrets)
         self._secrets = (*values, *(line for value in values for line in value.splitlines()))
-        self._longest = max((len(secret.encode()) for secret in self._secrets), default=0)
-        self._most = 2 * _LONGEST_TAIL + self._longest
         self._kept = bytearray()
         self._line = bytearray()
 
@@ -90,12 +88,11 @@ class Tail:
         return [self.shown(line) for line in whole]
 
     def _cut(self, text: bytearray) -> bytearray:
-        """What is kept of it. Cut between lines, so that no half of a secret goes unrecognised."""
-        if len(text) <= self._most:
+        """What is kept of it. Without secrets, since a half of one would go unrecognised."""
+        if len(text) <= 2 * _LONGEST_TAIL:
             return text
-        kept = text[-self._most :]
-        _, line_end, rest = kept.partition(b"\n")
-        return rest if line_end else kept[self._longest :]
+        shown = quiet(text.decode("utf-8", "surrogateescape"), self._secrets)
+        return bytearray(shown.encode("utf-8", "surrogateescape")[-2 * _LONGEST_TAIL :])
 
     def shown(self, line: bytes | bytearray) -> str:
         return quiet(line.decode("utf-8", "replace").rstrip(), self._secrets)
