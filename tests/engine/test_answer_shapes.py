@@ -278,3 +278,16 @@ async def test_an_error_that_answers_the_request_is_an_answer_whatever_the_statu
         assert caught.value.status == (status or 200)
         assert caught.value.delivery is Delivery.ANSWERED
         assert caught.value.attempts == 1
+
+
+@both_encodings
+@pytest.mark.requirement("P7")
+async def test_half_a_character_costs_that_character_alone(encoding: Encoding) -> None:
+    def cut(asked: Asked) -> bytes:
+        found = json.loads(result_for(asked))
+        found["result"]["content"] = [{"type": "text", "text": "ok \ud83d"}]
+        body = json.dumps(found).encode()
+        return http(event(body), kind=SSE) if encoding == "sse" else http(body)
+
+    async with RawServer(cut) as server, client_of(server, mode="legacy") as client:
+        assert (await client.call_tool("any")).text == "ok \ufffd"

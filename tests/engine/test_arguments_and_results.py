@@ -1,6 +1,7 @@
 """What is checked before a call is sent and after it came back, and what is kept."""
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,6 +31,53 @@ def tool(name: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 # -- arguments ---------------------------------------------------------------------------------
+
+
+MISTAKEN: list[dict[str, Any]] = [
+    {"arguments": '{"text": "x"}'},
+    {"arguments": ["x"]},
+    {"timeout": "5"},
+    {"timeout": 0},
+    {"timeout": float("nan")},
+    {"headers": ["x-user: ada"]},
+    {"meta": "x"},
+    {"name": 5},
+    {"input": "retrun"},
+    {"input_responses": "x"},
+]
+"""Of these a stream has all but the last two."""
+
+
+@pytest.mark.parametrize(
+    ("mistaken", "watched"),
+    [*((each, False) for each in MISTAKEN), *((each, True) for each in MISTAKEN[:-2])],
+    ids=str,
+)
+@pytest.mark.requirement("P6")
+async def test_what_is_no_call_at_all_is_not_sent(mistaken: dict[str, Any], watched: bool) -> None:
+    wanted: dict[str, Any] = {"name": "echo", "arguments": {"text": "x"}, **mistaken}
+    async with ScriptedServer.local() as server, client_of(server) as client:
+        with pytest.raises(InvalidArguments):
+            if watched:
+                async with client.stream(**wanted) as call:
+                    await call.result()
+            else:
+                await client.call_tool(**wanted)
+        assert await server.requests(tool="echo") == []
+
+
+def rows() -> Iterator[str]:
+    """What has to be fetched from elsewhere."""
+    yield "first"
+    raise TimeoutError("elsewhere")
+
+
+async def test_a_timeout_of_somebody_elses_is_not_taken_for_the_deadline() -> None:
+    async with ScriptedServer.local() as server, client_of(server) as client:
+        with pytest.raises(TimeoutError) as caught:
+            await client.call_tool("echo", {"rows": rows()})
+        assert type(caught.value) is TimeoutError
+        assert await server.requests(tool="echo") == []
 
 
 @both_eras

@@ -64,3 +64,29 @@ async def test_a_cancellation_that_a_progress_callback_made_by_itself_is_a_failu
         error = await outcome(asyncio.create_task(call))
         assert type(error) is CallOutcomeUnknown
         assert await server.executions("steps") == 1
+
+
+@every_era
+async def test_a_cancellation_that_was_swallowed_long_ago_says_nothing_about_this_one(era: Era):
+    auth, swallowed = SelfCancelling(where="call"), asyncio.Event()
+    async with ScriptedServer.local(era=era) as server:
+        spec = {"name": "kit", "url": server.url, "max_replays": 0}
+        async with closing(Client(spec, mode=era, auth=auth)) as client:
+            await client.connect()
+            auth.armed = True
+
+            async def clean_up() -> None:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    swallowed.set()
+                await client.call_tool("record")
+
+            caller = asyncio.create_task(clean_up())
+            await asyncio.sleep(0)
+            caller.cancel()
+            await asyncio.wait((caller,), timeout=BOUND)
+            assert swallowed.is_set()
+            assert not caller.cancelled()
+            assert isinstance(caller.exception(), MainstayError)
+            auth.armed = False

@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from mainstay import InputNeeded, Started
+from mainstay import CallTimedOut, Client, InputNeeded, Started
+from tests.engine.helpers_programs import program
 from tests.engine.helpers_rounds import (
     ADA,
+    BOUND,
     ELICIT,
     HOMES,
     LEGACY,
@@ -23,6 +26,7 @@ from tests.engine.helpers_rounds import (
     legacy_ways,
     meeting,
 )
+from tests.engine.helpers_wire import when
 
 caller: ContextVar[str] = ContextVar("caller", default="nobody")
 
@@ -110,3 +114,45 @@ async def test_a_question_in_json_has_no_way_to_answer_it() -> None:
     told = json.loads(needed.to_json())
     assert told.keys() == {"event", "server", "at", "tool", "call_id", "method", "params", "key"}
     assert told["params"].items() >= ELICIT["params"].items()
+
+
+@pytest.mark.requirement("F3")
+async def test_a_client_that_answers_is_open_when_it_can_be_asked() -> None:
+    async with meeting(Way("json", "legacy"), roots=answering(HOMES)) as (server, client):
+        await client.connect()  # what is imported then takes its time, too
+        await client.aclose()
+        await server.script(when(verb="GET", delay=0.3))
+        began = asyncio.get_running_loop().time()
+        await client.connect()
+        assert asyncio.get_running_loop().time() - began >= 0.3
+
+
+WAITS = """
+held = []
+
+def on_call(told, name):
+    held.append(told)
+    if name == "late":
+        done(held[0])
+    if name != "drop_table":
+        ask(name)
+
+serve(on_call, lambda answer: done(held.pop()))
+"""
+"""Leaves a call of `drop_table` unanswered until one of `late` comes; asks before other answers."""
+
+
+@pytest.mark.requirement("F3", "S14")
+async def test_a_question_after_a_call_was_given_up_may_be_of_that_one_and_is_nobodys() -> None:
+    asked: list[InputNeeded] = []
+
+    async def note(needed: InputNeeded) -> Any:
+        asked.append(needed)
+        return ADA
+
+    async with aclosing(Client(program(WAITS), elicitation=note)) as client:
+        with pytest.raises(CallTimedOut):
+            await client.call_tool("drop_table", timeout=0.3)
+        for tool in ("read_weather", "late"):
+            await client.call_tool(tool, timeout=BOUND)
+    assert [needed.tool for needed in asked] == ["", "late"]

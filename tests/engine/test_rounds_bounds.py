@@ -14,8 +14,10 @@ import pytest
 from mcp_types import CreateMessageResult, ElicitResult, TextContent
 
 from mainstay import CallTimedOut, Client, InputNeeded, InputNotGiven
+from tests.engine.helpers_programs import program
 from tests.engine.helpers_rounds import (
     ADA,
+    BOUND,
     ELICIT,
     ONE_EACH,
     ROOTS,
@@ -260,3 +262,35 @@ async def test_a_report_while_a_human_thinks_does_not_start_the_clock() -> None:
         await client.connect()
         result = await client.call_tool("any", on_progress=lambda *told: reported.set())
         assert result.success
+
+
+ENDLESS = """
+SAMPLE = "sampling/createMessage"
+serve(lambda told, name: ask("q", SAMPLE), lambda answer: ask("q", SAMPLE))
+"""
+
+
+@pytest.mark.requirement("P3")
+async def test_a_server_that_asks_again_at_once_does_not_hold_a_call_for_ever() -> None:
+    asked: list[str] = []
+
+    async def say(needed: InputNeeded) -> Any:
+        asked.append(needed.tool)
+        return SAID
+
+    async with aclosing(Client(program(ENDLESS), sampling=say)) as client:
+        async with asyncio.timeout(BOUND):
+            with pytest.raises(CallTimedOut):
+                await client.call_tool("any", timeout=0.5)
+    assert asked.count("any") == 100
+
+
+@pytest.mark.requirement("P3")
+async def test_even_a_question_holds_no_call_for_longer_than_the_longest() -> None:
+    thinker = Thinker()
+    timeouts = {"longest_call": 0.5}
+    async with aclosing(Client(program(ENDLESS, timeouts=timeouts), sampling=thinker)) as client:
+        async with asyncio.timeout(BOUND):
+            with pytest.raises(CallTimedOut):
+                await client.call_tool("any", timeout=0.2)
+        await thinker.until(asked=1, cancelled=1)

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, Delivery, InputNeeded, InputNotGiven, InvalidResult
+from mainstay import (
+    CallOutcomeUnknown,
+    CallTimedOut,
+    Delivery,
+    InputNeeded,
+    InputNotGiven,
+    InvalidResult,
+)
 from mainstay._engine.rounds import complete
 from mainstay.testing import ScriptedServer
 from tests.engine.helpers_rounds import (
@@ -116,7 +123,7 @@ async def test_what_there_is_no_time_left_for_is_not_sent(way: Way) -> None:
     async with meeting(way) as (server, client):
         await client.connect()
         await server.script(when(tool="echo", delay=0.28, result={**EMPTY, "requestState": "s"}))
-        with pytest.raises(TimeoutError):
+        with pytest.raises(CallTimedOut):
             await client.call_tool("echo", {"text": "hi"}, timeout=0.32)
         assert (await client.call_tool("steps", {"count": 1})).text
         assert len(await server.requests(tool="echo")) == 1

@@ -326,3 +326,14 @@ async def test_a_stranger_at_the_address_is_told_without_the_addresss_secrets(
     async with stage("legacy", caplog) as act:
         await act.server.script(Rule(do=Behaviour(body="<html>", content_type="text/html")))
         await act.expect(RemoteProtocolError, call(act))
+
+
+async def test_what_refuses_a_notification_is_quoted_without_secrets(
+    caplog: pytest.LogCaptureFixture,
+):
+    quote = {"code": -32000, "message": f"bad {KEY}, bad {HEADER}"}
+    async with stage("legacy", caplog) as acted:
+        refusal = Behaviour(status=422, error=quote)
+        await acted.server.script(Rule(method="notifications/initialized", do=refusal))
+        await acted.expect(ServerUnavailable, acted.client.connect())
+        assert "bad ***" in str(acted.errors[0])

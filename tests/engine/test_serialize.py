@@ -102,3 +102,16 @@ async def test_a_lost_session_is_replaced_in_line():
         assert [result.text for result in results] == list("01234")
         assert await server.ledger() == dict.fromkeys("01234", 1)
         assert len(await server.requests("initialize")) == 2
+
+
+@every_era
+async def test_being_connected_is_not_waited_for_in_line(era: Era):
+    spec = {"serialize": True, "timeouts": {"connect": 0.3}}
+    async with serving(era, spec=spec) as (server, client):
+        slow = asyncio.create_task(client.call_tool("slow", {"seconds": LONG}))
+        await server.requests(tool="slow", at_least=1)
+        assert client.is_initialized
+        assert await outcome(client.connect()) is None
+        assert not slow.done()
+        slow.cancel()
+        await asyncio.wait((slow,), timeout=BOUND)

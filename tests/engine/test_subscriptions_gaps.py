@@ -226,6 +226,23 @@ async def test_a_server_that_is_away_for_a_while_is_found_again(way: Way) -> Non
         await ear.until(2)
 
 
+async def test_a_client_that_is_closed_while_its_server_is_away_does_not_look_for_it() -> None:
+    """What looked on would be left behind: every test here would fail of that."""
+    async with meeting(SSE) as (server, client):
+        Ear(client)
+        await client.connect()
+        await server.script(when(verb="GET", status=503))
+        await server.break_streams()
+
+        async def has_looked_twice() -> bool:
+            seen = [each.http_method for each in await server.requests()]
+            return seen.count("GET") >= 3
+
+        await eventually(has_looked_twice)
+        await client.aclose()
+        assert not client.is_initialized
+
+
 class Front:
     """Where a client finds a server that stands behind something."""
 

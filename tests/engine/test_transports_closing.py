@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from mainstay import (
@@ -14,13 +16,16 @@ from mainstay import (
     Client,
     Event,
     MainstayError,
+    MemorySessionStore,
     Replaying,
     ServerSpec,
     ServerUnavailable,
+    StoredSession,
     WrongLoop,
 )
 from mainstay.testing import Behaviour, Rule, ScriptedServer
 from mainstay.testing._stdio import is_alive
+from tests.engine.helpers_programs import program
 from tests.engine.helpers_tasks import BOUND, HANDSHAKE, LONG, PROMPT, Took, closing, outcome, until
 from tests.engine.helpers_transports import (
     IN_PROCESS,
@@ -250,3 +255,59 @@ def _in_the_child(client: Client) -> int:
     except MainstayError:
         code = 3
     return code
+
+
+STUBBORN = """
+open(sys.argv[1], "a").write(f"{os.getpid()}\\n")
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+def on_call(told, name):
+    os.close(1)
+    time.sleep(60)
+
+serve(on_call)
+"""
+"""Closes its output when it is called, and does not end."""
+
+
+@pytest.mark.requirement("S16")
+async def test_closing_while_the_last_program_ends_starts_no_other(tmp_path: Path):
+    started = tmp_path / "started"
+    spec = program(STUBBORN, str(started), timeouts={"close": 0.9})
+    async with closing(Client(spec)) as client:
+        assert type(await outcome(client.call_tool("any"))) is CallOutcomeUnknown
+        second = asyncio.create_task(client.call_tool("any"))
+        await anyio.wait_all_tasks_blocked()
+        with Took() as took:
+            await client.aclose()
+        assert took.seconds < PROMPT
+        assert isinstance(await outcome(second), CallNotDelivered | ServerUnavailable)
+        [first] = started.read_text().split()
+        await until(lambda: not is_alive(int(first)), "the end of the first")
+
+
+class SlowStore(MemorySessionStore):
+    """Lets one wait until it is asked, and says nothing before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.told = asyncio.Event(), asyncio.Event()
+
+    async def load(self, server: str, principal: str | None) -> StoredSession | None:
+        self.asked.set()
+        await self.told.wait()
+        return await super().load(server, principal)
+
+
+async def test_closing_while_a_store_is_asked_opens_nothing():
+    store = SlowStore()
+    async with ScriptedServer.local(era="legacy") as server:
+        client = Client({"name": "kit", "url": server.url}, store=store)
+        opening = asyncio.create_task(client.connect())
+        await asyncio.wait_for(store.asked.wait(), BOUND)
+        shut = asyncio.create_task(client.aclose())
+        await anyio.wait_all_tasks_blocked()
+        store.told.set()
+        await asyncio.wait_for(shut, BOUND)
+        assert isinstance(await outcome(opening), CallNotDelivered | ServerUnavailable)
+        assert await server.requests() == []

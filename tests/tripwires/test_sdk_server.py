@@ -80,7 +80,7 @@ def test_a_server_of_functions_has_a_low_level_one_underneath() -> None:
 
 
 async def test_streams_carry_the_senders_context() -> None:
-    """A tool runs in a copy of its caller's context (F5), and `_is_excuse` looks into the context
+    """A tool runs in a copy of its caller's context, and `_is_excuse` looks into the context
     of whoever wrote an answer."""
     send, receive = create_context_streams[str](math.inf)
     where.set("there")

@@ -189,7 +189,7 @@ async def test_a_request_of_the_server_is_answered_in_a_task_of_its_own():
         assert answers["s-2"]["error"]["code"] == -32603
 
 
-@pytest.mark.requirement("F5")
+@pytest.mark.requirement("F3")
 async def test_an_answer_to_the_server_goes_with_the_headers_of_the_call_it_is_about():
     ping = {"jsonrpc": "2.0", "id": "s-1", "method": "ping"}
     async with (

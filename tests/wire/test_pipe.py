@@ -12,8 +12,10 @@ import pytest
 
 from mainstay._wire.attempt import Attempt, current_attempt
 from mainstay._wire.duct import Duct
+from mainstay._wire.exchange import Exchange
 from mainstay._wire.fault import WireFault
 from mainstay._wire.pipe import PipeDispatcher
+from mainstay._wire.waiting import Waiting
 from tests.engine.helpers_tasks import until
 from tests.engine.helpers_wire import Asked, result_for
 from tests.wire.helpers_sse import SseServer, duct_to, message
@@ -138,7 +140,7 @@ async def test_a_message_that_was_too_large_and_may_be_anybodys_ends_the_pipe_fo
     ],
     ids=lambda each: " and ".join(each) if isinstance(each, list) else "",
 )
-@pytest.mark.requirement("F5")
+@pytest.mark.requirement("F3")
 async def test_a_question_is_answered_in_the_context_of_whoever_it_is_about(
     under_way: list[str], whose: str
 ):
@@ -228,3 +230,17 @@ async def test_a_post_that_hangs_after_its_answer_holds_up_nobody_and_ends_with_
                 await dispatcher.errands.flush(BOUND)
             assert not posts(server.left, "tools/call")
         await until(lambda: bool(posts(server.left, "tools/call")), "the end of its POST")
+
+
+async def test_of_reports_that_nobody_takes_the_newest_are_kept_and_the_answer_is():
+    waiting = Waiting(Exchange(request_id=1, method="tools/call", attempt=Attempt(), headers={}))
+    for number in range(30_000):
+        waiting.put({"method": "notifications/progress", "params": {"progress": number}})
+    waiting.put({"id": 1, "result": {}})
+    reports: list[int] = []
+    async with asyncio.timeout(BOUND):
+        while "method" in (found := await waiting.take()):
+            reports.append(found["params"]["progress"])
+    assert found == {"id": 1, "result": {}}
+    assert 1_000 < len(reports) <= 10_000
+    assert reports == list(range(30_000 - len(reports), 30_000))

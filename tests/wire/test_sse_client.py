@@ -6,7 +6,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,18 +15,23 @@ from mainstay import (
     AuthNeeded,
     CallNotSentInTime,
     CallOutcomeUnknown,
+    CallRejected,
+    CallTimedOut,
     Changed,
     Client,
     Connected,
     Delivery,
+    Disconnected,
     Event,
     FailureKind,
     Progress,
     RemoteProtocolError,
     ServerUnavailable,
 )
+from mainstay.config.spec import ConfigWarning
 from mainstay.testing import ScriptedServer
-from tests.engine.helpers_wire import when
+from tests.engine.helpers_wire import Asked, result_for, when
+from tests.wire.helpers_sse import ACCEPTED, SseServer, message
 
 START_BOUND = 20.0
 """Starting Python with the SDK takes a second or two, on a busy machine several."""
@@ -161,6 +166,21 @@ async def test_a_post_that_breaks_fails_its_own_call_only():
         assert await streams_of(server) == 1
 
 
+@pytest.mark.requirement("H6")
+async def test_an_error_on_the_stream_quotes_no_secret_of_the_url():
+    async with sse_server() as server:
+        told = {"code": -32050, "message": "no such key: sekret-of-the-url"}
+        await server.script(when(tool="record", error=told))
+        with pytest.warns(ConfigWarning):
+            client = Client(
+                {"url": f"{server.url}?token=sekret-of-the-url", "name": "sse", "transport": "sse"}
+            )
+        async with aclosing(client), asyncio.timeout(START_BOUND):
+            with pytest.raises(CallRejected) as caught:
+                await client.call_tool("record")
+    assert "sekret" not in repr((caught.value, caught.value.failure))
+
+
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9/messages", "https://127.0.0.1/messages"])
 async def test_nothing_is_sent_to_an_endpoint_of_another_origin(endpoint: str):
     async with sse_server(endpoint=endpoint) as server, client_of(server.url) as client:
@@ -222,3 +242,42 @@ async def test_a_server_on_the_official_sdk_can_be_used_and_may_restart():
             assert [call.result().data for call in calls] == [{"result": n + 1} for n in range(20)]
         async with official(port):
             assert (await client.call_tool("add", {"a": 2, "b": 3})).data == {"result": 5}
+
+
+class Mute:
+    """What a server answers to POSTs, once it is muted: nothing, or nothing but comments."""
+
+    def __init__(self, *, breathes: bool) -> None:
+        self._breathes, self.muted = breathes, False
+        self.server = SseServer(post=self._post)
+
+    def _post(self, asked: Asked) -> bytes | None:
+        if not self.muted and asked.id is not None:
+            about = {"capabilities": {}, "serverInfo": {"name": "mute", "version": "1"}}
+            result = {"protocolVersion": "2024-11-05", "content": [], **about}
+            self.server.say(message(result_for(asked, result)))
+        elif self._breathes:
+            self.server.say(b": ping\n\n")
+        return ACCEPTED
+
+
+@pytest.mark.requirement("S14")
+async def test_a_stream_that_went_deaf_without_a_word_is_replaced_and_a_slow_server_is_not():
+    slow, gone = Mute(breathes=True), Mute(breathes=False)
+    async with (
+        slow.server,
+        gone.server,
+        client_of(slow.server.url) as patient,
+        client_of(gone.server.url) as client,
+    ):
+        ends = Ear(client, Disconnected).heard, Ear(patient, Disconnected).heard
+        for each, mute in ((patient, slow), (client, gone)):
+            await each.call_tool("any")
+            mute.muted = True
+            with pytest.raises(CallTimedOut):
+                await each.call_tool("any", timeout=0.2)
+        await ends[0].get()
+        gone.muted = False
+        await client.call_tool("any")
+        assert patient.is_initialized
+        assert ends[1].empty()

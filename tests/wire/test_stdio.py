@@ -275,24 +275,3 @@ async def test_a_duct_that_was_never_opened_is_closed_all_the_same():
     await duct.close()
     with pytest.raises(WireFault):
         await duct.send(b"{}", Attempt(), {})
-
-
-POLITE = """
-import os, signal, sys
-def leave(*_):
-    os.close(os.open(sys.argv[1], os.O_CREAT))
-    os._exit(0)
-signal.signal(signal.SIGTERM, leave)
-os.write(1, b'{"jsonrpc": "2.0", "method": "ready"}\\n')
-while True:
-    signal.pause()
-"""
-
-
-@pytest.mark.requirement("S16")
-async def test_a_program_that_stays_when_its_input_ends_is_asked_before_it_is_killed(
-    tmp_path: Path,
-):
-    async with opened(POLITE, str(tmp_path / "left"), timeouts={"close": 1.5}) as duct:
-        await messages(duct, 1)
-    assert (tmp_path / "left").exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mainstay import CallError, CallOutcomeUnknown, Client, ConfigError, Delivery, MainstayError
+from tests.engine.helpers_programs import program
 from tests.wire.helpers_stdio import BOUND, FAMILY, TOOLS, Undertaker, spec_of
 
 
@@ -92,3 +93,28 @@ async def test_the_family_of_a_program_goes_with_its_client(tmp_path: Path):
         await undertaker.all_gone()
     finally:
         undertaker.bury()
+
+
+LOGGING = """
+def on_call(told, name):
+    print(json.dumps({"level": 30, "msg": "called", "time": 1}), flush=True)
+    print(json.dumps({"level": 50, "error": "not really"}), flush=True)
+    done(told, "the answer")
+
+serve(on_call)
+"""
+
+
+@pytest.mark.requirement("P7", "S14")
+async def test_a_log_in_json_is_not_taken_for_the_answer(caplog: pytest.LogCaptureFixture):
+    async with Client(program(LOGGING)) as client:
+        for _ in range(2):
+            assert (await client.call_tool("any", timeout=BOUND)).text == "the answer"
+    assert {record.name for record in caplog.records} == {"mainstay.server"}
+
+
+@pytest.mark.requirement("P7")
+async def test_half_a_character_in_an_answer_costs_that_character_alone():
+    script = "serve(lambda told, name: done(told, 'ok \\ud83d'))"
+    async with Client(program(script)) as client:
+        assert (await client.call_tool("any", timeout=BOUND)).text == "ok \ufffd"

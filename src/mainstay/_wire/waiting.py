@@ -10,9 +10,9 @@ from contextvars import Context
 from typing import Any, cast
 
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
-from mcp_types import RequestId
+from mcp_types import INVALID_REQUEST, ErrorData, RequestId
 
-from mainstay._wire.attempt import Attempt
+from mainstay._wire.attempt import Attempt, current_attempt
 from mainstay._wire.duct import Oversized, Received
 from mainstay._wire.exchange import Exchange
 
@@ -105,7 +105,22 @@ class Waiters(dict[RequestId, Waiting]):
         self._given_up = {id_: at for id_, at in self._given_up.items() if at > since}
         if len(found) == 1 and "id" in message and not self._given_up:
             return found[0]
-        return Exchange(request_id="", method="", attempt=Attempt(), headers={}, context=Context())
+        over = self._given_up and not found
+        attempt = Attempt(ask=_decline if over else None)
+        return Exchange(
+            request_id="", method="", attempt=attempt, headers={}, context=_with(attempt)
+        )
+
+
+async def _decline(method: str, params: Mapping[str, Any]) -> ErrorData:
+    """Who would be asked has gone."""
+    return ErrorData(code=INVALID_REQUEST, message="the call is over")
+
+
+def _with(attempt: Attempt) -> Context:
+    context = Context()
+    context.run(current_attempt.set, attempt)
+    return context
 
 
 def _progress_token(message: Mapping[str, Any]) -> RequestId | None:
