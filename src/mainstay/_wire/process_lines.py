@@ -76,6 +76,9 @@ class Tail:
         # A line of a secret of several lines is a secret, too.
         values = tuple(secrets)
         self._secrets = (*values, *(line for value in values for line in value.splitlines()))
+        longest = max((len(s.encode("utf-8", "surrogatepass")) for s in self._secrets), default=0)
+        self._most = 2 * _LONGEST_TAIL + longest
+        """Bytes to keep, so that a secret that is still coming is kept whole."""
         self._kept = bytearray()
         self._line = bytearray()
 
@@ -89,10 +92,10 @@ class Tail:
 
     def _cut(self, text: bytearray) -> bytearray:
         """What is kept of it. Without secrets, since a half of one would go unrecognised."""
-        if len(text) <= 2 * _LONGEST_TAIL:
+        if len(text) <= self._most:
             return text
         shown = quiet(text.decode("utf-8", "surrogateescape"), self._secrets)
-        return bytearray(shown.encode("utf-8", "surrogateescape")[-2 * _LONGEST_TAIL :])
+        return bytearray(shown.encode("utf-8", "surrogateescape")[-self._most :])
 
     def shown(self, line: bytes | bytearray) -> str:
         return quiet(line.decode("utf-8", "replace").rstrip(), self._secrets)
