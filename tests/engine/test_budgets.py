@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from email.utils import formatdate
 from itertools import pairwise
 from typing import Any
@@ -198,13 +199,13 @@ async def test_retry_after_may_be_a_date():
 @pytest.mark.requirement("P4")
 @pytest.mark.parametrize(
     "asked",
-    ["3600", formatdate(time.time() + 3600, usegmt=True)],
+    [lambda: "3600", lambda: formatdate(time.time() + 3600, usegmt=True)],
     ids=["seconds", "date"],
 )
-async def test_a_wait_beyond_the_deadline_is_told_at_once(asked: str):
+async def test_a_wait_beyond_the_deadline_is_told_at_once(asked: Callable[[], str]):
     async with talking() as (server, client):
         await client.connect()
-        await server.script(busy(asked))
+        await server.script(busy(asked()))
         async with asyncio.timeout(1.0):
             error = await failure_of(record(client, timeout=5.0))
         assert isinstance(error, CallNotDelivered)
