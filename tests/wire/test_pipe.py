@@ -244,3 +244,39 @@ async def test_of_reports_that_nobody_takes_the_newest_are_kept_and_the_answer_i
     assert found == {"id": 1, "result": {}}
     assert 1_000 < len(reports) <= 10_000
     assert reports == list(range(30_000 - len(reports), 30_000))
+
+
+async def test_what_is_no_report_is_never_dropped():
+    waiting = Waiting(Exchange(request_id=1, method="tools/call", attempt=Attempt(), headers={}))
+    for number in range(10_001):
+        waiting.put({"id": 1, "result": {"number": number}})
+    async with asyncio.timeout(BOUND):
+        for number in range(10_001):
+            assert (await waiting.take())["result"]["number"] == number
+
+
+async def test_a_report_without_parameters_is_nobodys():
+    async with talking(Peer(), {"method": "notifications/progress"}, after=0) as dispatcher:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asking(dispatcher, "ping"), 0.2)
+
+
+async def test_after_the_end_nothing_is_sent_and_everybody_is_told_why():
+    peer = Peer()
+    async with opened("import sys; sys.exit(4)") as duct, dispatching(duct, peer) as dispatcher:
+        await until(lambda: bool(peer.lost), "the end")
+        with pytest.raises(WireFault) as caught:
+            await asking(dispatcher, "ping")
+        await dispatcher.send_in_courtesy(b"{}", {})
+    evidence = caught.value.evidence
+    assert (evidence.sent, evidence.exit_code) == (False, 4)
+
+
+async def test_who_has_nothing_to_answer_can_be_told_to_stop_all_the_same():
+    peer = Peer()
+    async with opened("import sys; sys.stdin.read()") as duct:
+        dispatcher = PipeDispatcher(duct, private=(), silence=None, on_lost=peer.lost.append)
+        dispatcher.stop_answering()
+        async with dispatching(duct, peer) as running:
+            running.stop_answering()
+    assert not peer.cancelled.is_set()

@@ -201,6 +201,12 @@ async def test_a_stream_may_be_silent_for_longer_than_an_answer():
         assert await duct.receive() == [PONG]
 
 
+async def test_a_stream_that_was_never_opened_has_ended():
+    async with SseServer() as server, duct_to(server.url) as duct:
+        assert await duct.receive() is None
+        assert (await duct.epitaph()).detail
+
+
 async def test_close_wakes_whoever_receives_and_frees_the_socket():
     async with SseServer() as server, duct_to(server.url) as duct:
         await duct.open()

@@ -114,7 +114,7 @@ class PipeDispatcher:
         await self._send(jsonrpc.notification(method, params), Attempt(), opts)
 
     def resume(self, session_id: str, version: str) -> None:
-        raise NotImplementedError("the session of a pipe ends with the pipe")
+        """The session of a pipe ends with it: nobody is ever asked to (`Line.resumable`)."""
 
     def share(self) -> None:
         """Nobody else can."""
