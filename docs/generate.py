@@ -4,8 +4,9 @@
     python docs/generate.py --check    exit 1 if one of them differs from what would be written
 
 The recovery page asks `classify` and `decide` themselves what they do with each example below, and
-`error_for` what is raised; the lifecycle page is drawn from the tables of legal moves. So the
-pages cannot say anything else than the code does.
+`error_for` what is raised; the lifecycle page is drawn from the tables of legal moves, and that of
+configuration from the words of each dialect. So the pages cannot say anything else than the code
+does.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from mainstay._engine.telling import error_for
 from mainstay._rules.budget import Backoff
 from mainstay._rules.classify import SESSION_ROWS, Evidence, RpcError, Trouble, classify
 from mainstay._rules.lifecycle import CLIENT_LEGAL, LEGAL, diagram
+from mainstay._rules.membership import MEMBER_LEGAL
 from mainstay._rules.recovery import Channel, Policy, Standing, Step, decide
 from mainstay.config import ServerSpec
+from mainstay.config.dialects import environment, own, plain, products, service, vscode
+from mainstay.config.loading import NAMED_BY, USUAL_PLACES
+from mainstay.config.words import OF_ONE_SERVER, OURS, WAYS, Vocabulary
 from mainstay.errors import Delivery, Failure, FailureKind
 
 DOCS = Path(__file__).resolve().parent
@@ -121,7 +126,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def paragraphs(text: str) -> str:
     """Text wrapped as the other pages are."""
-    return "\n\n".join(fill(part.replace("\n", " "), WIDTH) for part in text.strip().split("\n\n"))
+    parts = [part.replace("\n", " ") for part in text.strip().split("\n\n")]
+    return "\n\n".join(fill(part, WIDTH, break_on_hyphens=False) for part in parts)
 
 
 def page(title: str, *parts: str) -> str:
@@ -299,6 +305,9 @@ def lifecycle() -> str:
         "## A client",
         paragraphs(CLIENT_STATES),
         mermaid(diagram(CLIENT_LEGAL)),
+        "## A member of a group",
+        paragraphs(MEMBER_STATES),
+        mermaid(diagram(MEMBER_LEGAL)),
     )
 
 
@@ -320,14 +329,202 @@ opening leads back there, so it spoils nothing. *Replacing* opens the next conne
 lost one. After closing, the client is idle again and can be used from scratch.
 """
 
+MEMBER_STATES = """
+What a [group](../how-to/keep-many-servers-open.md) did with one of its servers. *Retrying* is
+failed, and being opened again: the member stays among the `failed` until that has succeeded. From
+*connected* to *failed* only leads a connection that ended by itself, in the sense of whatever the
+member is; a client replaces its own connections and stays *connected* meanwhile. Whether a
+connected member gives signs of life is another question, and answered by its health.
+"""
+
 
 def mermaid(drawing: str) -> str:
     return f"```mermaid\n{drawing}```"
 
 
+def configuration() -> str:
+    return page(
+        "Words of a configuration",
+        paragraphs(WORDS),
+        "## Where it is looked for",
+        paragraphs(places()),
+        "## Dialects",
+        paragraphs(DIALECTS),
+        table(("in this table", "shape", "an unknown word is"), dialects_rows()),
+        "## Other words for a setting",
+        table(("word", "means", "where"), words_rows()),
+        paragraphs(UNITS),
+        "## How a server is reached",
+        paragraphs(REACHED),
+        table(("word", "means"), [(f"`{word}`", MEANING[way]) for word, way in WAYS.items()]),
+        "## Passed over",
+        paragraphs(PASSED_OVER),
+        table(("where", "words"), silent_rows()),
+        "## Variables",
+        paragraphs(VARIABLES),
+        table(("variable", "means"), variables_rows()),
+        "## Defaults",
+        paragraphs(defaults()),
+        "## For editors",
+        paragraphs(EDITORS),
+        SCHEMA,
+    )
+
+
+WORDS = """
+Every [setting](../how-to/configure-one-server.md#the-settings) can be given under its own name in
+every dialect. This page has the other words, as the code has them. How to use a configuration is
+told [elsewhere](../how-to/from-mcp-json.md).
+"""
+
+DIALECTS = """
+The dialect is told by the shape of the document, not by its name. The first row that fits counts.
+"""
+
+SPOKEN: list[tuple[str, str, Vocabulary]] = [
+    (
+        "mcpServers",
+        '`{"mcpServers": {…}}`: Claude, Cursor, Cline, Windsurf, Gemini CLI',
+        products.WORDS,
+    ),
+    (
+        "tool service",
+        '`{"tool_service": {"enable_mcp": …, "mcp_servers": […]}}`, also without the outer frame',
+        service.WORDS,
+    ),
+    (
+        "mainstay.toml",
+        '`[servers.name]` and `[defaults]` in any TOML file; `{"servers": {…}, "defaults": {…}}`',
+        own.SERVER,
+    ),
+    (
+        "VS Code",
+        '`{"servers": {…}, "inputs": […]}`, also under `mcp`, as in its settings',
+        vscode.WORDS,
+    ),
+    ("plain", "one server, a list of servers, or a mapping from names to servers", plain.WORDS),
+    ("`MCP_SERVERS`", "the variable: a list or a mapping, in JSON", environment.WORDS),
+]
+
+UNITS = """
+Durations are seconds, but for `timeout` in `mcpServers`: there it is milliseconds from 1000 on
+(Claude Code, Gemini CLI), and from 3601 on if the server's entry has `alwaysAllow` or
+`autoApprove` (Cline and Roo count in seconds, up to an hour). A smaller number is seconds there,
+too. In `timeouts` they always are. `origins` shows what was written.
+"""
+
+REACHED = """
+`type` and `transport` are the same; given both, they must agree. Mostly neither is needed: a `url`
+is HTTP, a `command` is a program.
+"""
+
+MEANING = {
+    "stdio": "a program that speaks over its standard streams",
+    "sse": "HTTP+SSE of 2024-11-05",
+    "http": "streamable HTTP",
+    "program": "a `command`; or a `.py` file, as `url` or `command`, for the Python that runs you",
+    "remote": "an address; which HTTP transport it is, is found out",
+}
+
+PASSED_OVER = """
+These words arrange a product's own screens and questions. They mean nothing here, and are no
+warning. Whatever else is unknown is a warning or an error, as the table of dialects says.
+"""
+
+VARIABLES = """
+A server in variables is called what stands between `MCP_SERVER_` and the key, in lower case; it
+may hold underscores. Its `ARGS` are a JSON array, or words as in a shell. The variables for all
+servers count for every dialect; what a server, or `[defaults]`, says itself wins. A switch is on
+for `1`, `true`, `yes` and `on`, and off for `0`, `false`, `no` and `off`.
+"""
+
+EDITORS = """
+The JSON Schema (draft 2020-12) of `mainstay.toml` knows every key and refuses the others, as
+reading the file does. This writes it to a file, for an editor to check yours with:
+"""
+
+SCHEMA = """```sh
+python -c 'import json, mainstay.config as c; print(json.dumps(c.schema()))' > mainstay.json
+```"""
+
+
+def words(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def places() -> str:
+    return (
+        f"The file that `{NAMED_BY}` names; else the first of {words(USUAL_PLACES)}; else the"
+        " variables below. Only one source describes the servers."
+    )
+
+
+def dialects_rows() -> list[list[str]]:
+    return [
+        [name, shape, "an error" if spoken.strict else "a warning"]
+        for name, shape, spoken in SPOKEN
+    ]
+
+
+def words_rows() -> list[list[str]]:
+    known = {word: ours for _, _, spoken in SPOKEN for word, ours in spoken.words.items()}
+    return [
+        [f"`{word}`", meaning(ours), ", ".join(where(word))]
+        for word, ours in known.items()
+        if word != ours or ours in OF_NO_SETTING
+    ]
+
+
+OF_NO_SETTING = {
+    "enabled": "whether it is to be opened",
+    "disabled": "whether it is not to be opened",
+    "env_file": "a file of `NAME=value` lines for `env`, whose own entries win",
+    "type": "how it is reached",
+}
+
+
+def meaning(ours: str) -> str:
+    return OF_NO_SETTING.get(ours, f"`{ours}`")
+
+
+def where(word: str) -> list[str]:
+    names = [name for name, _, spoken in SPOKEN if word in spoken.words]
+    return ["everywhere"] if len(names) == len(SPOKEN) else names
+
+
+def silent_rows() -> list[list[str]]:
+    return [[name, words(sorted(spoken.silent))] for name, _, spoken in SPOKEN if spoken.silent]
+
+
+def variables_rows() -> list[list[str]]:
+    return [
+        [f"`{environment.LISTED}`", "servers in JSON"],
+        *(
+            [f"`{environment.PREFIX}<NAME>_{key}`", meaning(ours)]
+            for key, ours in environment.KEYS.items()
+        ),
+        *([f"`{name}`", f"`{ours}` of all"] for name, ours in environment.DEFAULTS.items()),
+        *([f"`{name}`", "off: nothing is opened"] for name in environment.SWITCHES),
+    ]
+
+
+def defaults() -> str:
+    not_there = words(word for word in OURS if word in OF_ONE_SERVER)
+    return (
+        "`[defaults]` of a `mainstay.toml`, and what a tool service says beside its servers, counts"
+        f" for all servers that do not say it themselves. It can hold every word but {not_there}."
+        " `headers` and other mappings are joined, name by name. What a program cannot have, such"
+        " as `headers`, passes it by."
+    )
+
+
 # --- writing and checking --------------------------------------------------------------------
 
-PAGES = {"reference/recovery.md": recovery, "reference/lifecycle.md": lifecycle}
+PAGES = {
+    "reference/recovery.md": recovery,
+    "reference/lifecycle.md": lifecycle,
+    "reference/configuration.md": configuration,
+}
 
 
 def is_stale(name: str) -> bool:

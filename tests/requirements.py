@@ -82,16 +82,14 @@ REQUIREMENTS: dict[str, Requirement] = {
     "L3": now("A silent tool still starts and completes; leaving the loop cancels."),
     "L4": now("A call's logs stay with it, the session's go to observers; events become JSON."),
     # Many servers: a group
-    "G1": later("catalogue", "Five views of the servers always agree, in configured order."),
-    "G2": later(
-        "catalogue", "A failing server is set aside and retried, or undoes a strict opening."
-    ),
-    "G3": later("catalogue", "Reconnecting touches the failed servers alone, or all when asked."),
-    "G4": later("catalogue", "One task opens and closes each connection; all open in parallel."),
-    "G5": later("catalogue", "Closing goes backwards, past failures, and leaks nothing."),
-    "G6": later("catalogue", "Servers come, go and change while the others keep running."),
-    "G7": later("catalogue", "Health is checked on live sessions, and a change of it is an event."),
-    "G8": later("catalogue", "A group manages anything that can connect and clean up."),
+    "G1": now("Five views of the servers always agree, in configured order."),
+    "G2": now("A failing server is set aside and retried, or undoes a strict opening."),
+    "G3": now("Reconnecting touches the failed servers alone, or all when asked."),
+    "G4": now("One task opens and closes each connection; all open in parallel."),
+    "G5": now("Closing goes backwards, past failures, and leaks nothing."),
+    "G6": now("Servers come, go and change while the others keep running."),
+    "G7": now("Health is checked on live sessions, and a change of it is an event."),
+    "G8": now("A group manages anything that can connect and clean up."),
     "G9": later("beyond", "One server may have several endpoints, with failover."),
     # The catalogue
     "T1": later("catalogue", "All that the servers offer is one immutable, numbered snapshot."),
@@ -124,10 +122,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "H5": now("The API key is on every request; variables expand, or are named as unset."),
     "H6": now("No secret is shown: not in logs, errors, causes, reprs, events or URLs."),
     # Configuration
-    "C1": later("configuration", "Every known configuration dialect reads into one model."),
-    "C2": later("configuration", "Global defaults come from the environment; a server's own wins."),
+    "C1": now("Every known configuration dialect reads into one model."),
+    "C2": now("Global defaults come from the environment; a server's own wins."),
     "C3": now("A mistake in the configuration is named, with its remedy, before opening."),
-    "C4": later("configuration", "A file that was found, not named, starts no program unapproved."),
+    "C4": now("A file that was found, not named, starts no program unapproved."),
     # Adapters
     "A1": later("adapters", "LangChain and UiPath agents use the tools natively."),
     "A2": later("adapters", "Google ADK agents use the tools natively."),

@@ -1,4 +1,5 @@
-"""mainstay: MCP tools that an agent can depend on. So far: one server, however it is reached.
+"""mainstay: MCP tools that an agent can depend on. So far: servers, one or many, however they are
+reached.
 
 `import mainstay` and `from mainstay import Client` load neither the SDK nor the HTTP library; what
 is heavy comes with its first use.
@@ -31,6 +32,7 @@ from mainstay.errors import (
     NotPermitted,
     RemoteProtocolError,
     ServerUnavailable,
+    UnknownServer,
     UnknownTool,
     WrongLoop,
 )
@@ -56,13 +58,18 @@ from mainstay.stores import FileSessionStore, MemorySessionStore, SessionStore, 
 if TYPE_CHECKING:
     from mainstay._engine.call import Call
     from mainstay._engine.client import Client
+    from mainstay._engine.group import ServerGroup
+    from mainstay._engine.group_terms import Dropped, HealthChanged, Joined, Left
     from mainstay._engine.observing import Observation
-    from mainstay.config import TLS, ServerSpec, Timeouts
+    from mainstay._rules.budget import Backoff
+    from mainstay._rules.membership import Health, Member, MemberState
+    from mainstay.config import TLS, Configuration, ServerSpec, Timeouts, load
 
 __all__ = [
     "TLS",
     "AuthNeeded",
     "Authorizer",
+    "Backoff",
     "Call",
     "CallError",
     "CallEvent",
@@ -76,20 +83,28 @@ __all__ = [
     "Client",
     "Completed",
     "ConfigError",
+    "Configuration",
     "Connected",
     "Delivery",
     "Disconnected",
+    "Dropped",
     "Event",
     "Failed",
     "Failure",
     "FailureKind",
     "FileSessionStore",
+    "Health",
+    "HealthChanged",
     "InputNeeded",
     "InputNotGiven",
     "InvalidArguments",
     "InvalidResult",
+    "Joined",
+    "Left",
     "Log",
     "MainstayError",
+    "Member",
+    "MemberState",
     "MemorySessionStore",
     "NotPermitted",
     "Notice",
@@ -98,6 +113,7 @@ __all__ = [
     "Progress",
     "RemoteProtocolError",
     "Replaying",
+    "ServerGroup",
     "ServerSpec",
     "ServerUnavailable",
     "SessionRow",
@@ -106,12 +122,25 @@ __all__ = [
     "StaticKey",
     "StoredSession",
     "Timeouts",
+    "UnknownServer",
     "UnknownTool",
     "WrongLoop",
     "__version__",
+    "load",
 ]
 
 _LAZY = {
+    "Backoff": "mainstay._rules.budget",
+    "Configuration": "mainstay.config",
+    "Dropped": "mainstay._engine.group_terms",
+    "Health": "mainstay._rules.membership",
+    "HealthChanged": "mainstay._engine.group_terms",
+    "Joined": "mainstay._engine.group_terms",
+    "Left": "mainstay._engine.group_terms",
+    "Member": "mainstay._rules.membership",
+    "MemberState": "mainstay._rules.membership",
+    "ServerGroup": "mainstay._engine.group",
+    "load": "mainstay.config",
     "Call": "mainstay._engine.call",
     "Client": "mainstay._engine.client",
     "Observation": "mainstay._engine.observing",

@@ -3,6 +3,7 @@
     MainstayError
       ConfigError(ValueError)         before anything is opened; names file, server, key and remedy
       WrongLoop(RuntimeError)         used from another event loop or process than it was opened in
+      UnknownServer(LookupError)      no such server in this group
       UnknownTool(LookupError)        no such tool; suggests the nearest
       NotPermitted                    this principal may not do this here
       ServerUnavailable               no connection to send the call on
@@ -47,6 +48,7 @@ __all__ = [
     "NotPermitted",
     "RemoteProtocolError",
     "ServerUnavailable",
+    "UnknownServer",
     "UnknownTool",
     "WrongLoop",
 ]
@@ -114,6 +116,10 @@ class UnknownTool(MainstayError, LookupError):
     def __init__(self, message: str, *, suggestions: tuple[str, ...] = ()) -> None:
         self.suggestions = suggestions
         super().__init__(message)
+
+
+class UnknownServer(MainstayError, LookupError):
+    """The group has no server of this name."""
 
 
 class NotPermitted(MainstayError):

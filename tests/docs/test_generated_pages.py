@@ -13,7 +13,7 @@ import pytest
 from mainstay import errors
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ["reference/recovery.md", "reference/lifecycle.md"]
+PAGES = ["reference/recovery.md", "reference/lifecycle.md", "reference/configuration.md"]
 
 
 def generate(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -8,6 +8,7 @@ import pytest
 from mcp_types import PromptReference
 
 from mainstay import (
+    CallNotDelivered,
     CallRejected,
     Changed,
     Client,
@@ -258,6 +259,30 @@ async def test_a_ping_asks_on_the_connection_there_is(era: Era, encoding: Encodi
         assert await methods(server) == [*opening, asked]
         assert client.session_id == session
         assert await server.connections() == 1
+
+
+@both_eras
+@pytest.mark.parametrize(
+    ("knock", "alive"),
+    [(200, True), (400, True), (405, True), (406, True), (404, False), (500, False)],
+)
+@pytest.mark.requirement("G7")
+async def test_an_odd_server_is_alive_if_it_answers_a_plain_get(
+    era: Era, knock: int, alive: bool
+) -> None:
+    asked = "ping" if era == "legacy" else "server/discover"
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        await client.connect()
+        await server.script(
+            when(asked, status=418),
+            when(verb="GET", status=knock, body="", content_type="text/plain"),
+        )
+        if alive:
+            assert 0 < await client.ping() < BOUND
+        else:
+            with pytest.raises(CallNotDelivered):
+                await client.ping()
+        assert [one.http_method for one in await server.requests()].count("GET") == 1
 
 
 async def test_the_log_level_is_asked_for_on_every_connection() -> None:

@@ -58,10 +58,10 @@ asyncio.run(save_on_and_on(sys.argv[1]))
 
 HOLD_THE_LOCK = """
 import sys
-from mainstay.stores import _disk
+from mainstay import _files
 from pathlib import Path
 
-with _disk.locked(Path(sys.argv[1], "lock")):
+with _files.locked(Path(sys.argv[1], "lock")):
     print("locked", flush=True)
     sys.stdin.readline()
 """

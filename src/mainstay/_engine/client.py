@@ -90,6 +90,11 @@ class Client(Requests):
         return self.spec.name
 
     @property
+    def health_interval(self) -> float | None:
+        """How often a group is to ask for a sign of life; None: as it does by default."""
+        return self.spec.health_interval
+
+    @property
     def is_initialized(self) -> bool:
         """Whether there is a connection that takes calls."""
         return self._core.agreement is not None

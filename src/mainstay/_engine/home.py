@@ -11,8 +11,9 @@ from mainstay.errors import WrongLoop
 class Home:
     """Where a client was first used."""
 
-    def __init__(self, server: str) -> None:
-        self._server = server
+    def __init__(self, name: str, what: str = "client", close: str = "aclose()") -> None:
+        self._told = f"{name}: this {what} was opened in another", f"Close it there with {close}"
+        self._what = what
         self.loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
 
@@ -32,8 +33,6 @@ class Home:
         if self.loop is None:
             self.loop, self._process = here, os.getpid()
         elif self.forked or self.loop is not here:
-            what = "process" if self.forked else "event loop"
-            raise WrongLoop(
-                f"{self._server}: this client was opened in another {what}. Close it there with"
-                " aclose(), or make a client here"
-            )
+            where = "process" if self.forked else "event loop"
+            opened, remedy = self._told
+            raise WrongLoop(f"{opened} {where}. {remedy}, or make a {self._what} here")

@@ -188,6 +188,11 @@ class Keeper:
         given = await self.auth.headers(self.spec.name, self._principal, method, self.spec.url)
         return split_ignored(check(given, origin="the authorizer"))[0]
 
+    async def knock(self) -> int | None:
+        """The status that a plain GET brings, where there is HTTP."""
+        async with asyncio.timeout(self.spec.timeouts.connect):
+            return await self._opener.knock()
+
     async def pause(self, seconds: float) -> None:
         """Sleep before a replay; closing the client ends it early."""
         with contextlib.suppress(TimeoutError):

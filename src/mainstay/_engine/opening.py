@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcp.client.session import MessageHandlerFnT
+from mcp.shared.exceptions import MCPError
 from mcp_types import Implementation
 
 from mainstay._engine.connection import Connection
@@ -157,6 +158,13 @@ class Opener:
         if given_up is not None:
             await given_up.aclose()
         return outcome if isinstance(outcome, Connection) else refusal
+
+    async def knock(self) -> int | None:
+        """The status that a plain GET brings; None: nothing comes, or there is no HTTP."""
+        try:
+            return await self._line.knock() if self._line else None
+        except MCPError:
+            return None
 
     # -- the end --------------------------------------------------------------------------------
 

@@ -15,12 +15,15 @@ from pydantic import BaseModel, ValidationError
 from mainstay._engine import following
 from mainstay._engine.core import Core
 from mainstay._rules.recovery import Policy
-from mainstay.errors import InvalidResult
+from mainstay.errors import CallError, FailureKind, InvalidResult
 
 if TYPE_CHECKING:
     import mcp_types as types
 
 logger = logging.getLogger("mainstay.client")
+
+_ODD = (FailureKind.REFUSED, FailureKind.UNREADABLE)
+_SIGNS_OF_LIFE = (*range(200, 300), 400, 405, 406)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -122,11 +125,19 @@ class Requests:
         return self._typed(CompleteResult, raw).completion
 
     async def ping(self) -> float:
-        """Ask for a sign of life on the connection there is; returns the seconds it took."""
+        """Ask for a sign of life on the connection there is; returns the seconds it took.
+
+        An odd server that refuses to be asked is alive if it has anything to say to a plain GET.
+        """
         await self._core.connect()
         started = time.monotonic()
         modern = self._core.era == "modern"
-        await self._core.pursue("server/discover" if modern else "ping", None)
+        try:
+            await self._core.pursue("server/discover" if modern else "ping", None)
+        except CallError as error:
+            odd = error.failure is not None and error.failure.kind in _ODD
+            if not odd or await self._core.keeper().knock() not in _SIGNS_OF_LIFE:
+                raise
         return time.monotonic() - started
 
     async def set_log_level(self, level: types.LoggingLevel) -> None:

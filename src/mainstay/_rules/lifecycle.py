@@ -50,7 +50,7 @@ class ClientState(enum.Enum):
     CLOSING = "closing"
 
 
-State = TypeVar("State", ConnectionState, ClientState)
+State = TypeVar("State", bound=enum.Enum)
 
 LEGAL: Mapping[ConnectionState, frozenset[ConnectionState]] = MappingProxyType(
     {

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mainstay._rules.recovery import Channel
+from mainstay._wire.attempt import Attempt
 from mainstay._wire.duct import Duct
-from mainstay._wire.heading import Credentials
+from mainstay._wire.heading import Credentials, Heading
 from mainstay._wire.http import HttpDispatcher
 from mainstay._wire.link import Link
 from mainstay._wire.pipe import PipeDispatcher
@@ -70,6 +71,13 @@ class HttpLine:
         private, silence = tuple(self._link.secrets), spec.timeouts.silence
         return PipeDispatcher(duct, private=private, silence=silence, on_lost=on_lost)
 
+    async def knock(self) -> int | None:
+        headers = await Heading(self._headers, self._credentials).write("GET", {"accept": "*/*"})
+        del headers["content-type"]
+        reply = await self._link.send("GET", headers, None, Attempt())
+        reply.discard()
+        return reply.status
+
     async def aclose(self) -> None:
         await self._link.aclose()
 
@@ -98,6 +106,9 @@ class PipeLine:
             silence=self._spec.timeouts.silence,
             on_lost=on_lost,
         )
+
+    async def knock(self) -> None:
+        """There is no door."""
 
     async def aclose(self) -> None:
         """Each generation has closed its own."""

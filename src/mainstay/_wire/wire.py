@@ -98,6 +98,10 @@ class Line(Protocol):
         """The next generation, not yet open."""
         ...
 
+    async def knock(self) -> int | None:
+        """The status that a plain GET brings; None: there is no HTTP. Raises `WireFault`."""
+        ...
+
     async def aclose(self) -> None: ...
 
     def forget(self, *, forked: bool) -> None:

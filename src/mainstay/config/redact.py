@@ -53,10 +53,14 @@ def _split_args(args: Sequence[str]) -> Iterator[tuple[str, str]]:
         named = _NAMED.match(arg)
         if named is not None and is_secret_name(named["name"]):
             yield arg[: named.start("value")], named["value"]
-        elif before.startswith("-") and is_secret_name(before) and not arg.startswith("-"):
+        elif _asks_for_a_secret(before) and not arg.startswith("-"):
             yield "", arg
         else:
             yield arg, ""
+
+
+def _asks_for_a_secret(option: str) -> bool:
+    return option.startswith("-") and "=" not in option and is_secret_name(option)
 
 
 def _without_user(parts: SplitResult) -> str:

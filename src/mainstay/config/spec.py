@@ -114,6 +114,8 @@ class ServerSpec(Frozen):
     """Drop None-valued optional arguments before sending."""
     listen: bool = False
     """Hear what the server says outside of calls even when nobody observes."""
+    health_interval: Seconds | None = None
+    """Seconds between two looks at whether it is alive. None: as often as its group does."""
 
     @classmethod
     def parse(
@@ -133,7 +135,7 @@ class ServerSpec(Frozen):
             own = given.get("name")
             name = own if isinstance(own, str) else name
             given = expand(given, os.environ if env is None else env)
-            given.setdefault("name", name or _name_for(given))
+            given.setdefault("name", name or name_for(given))
             return cls(**given)
         except ConfigError as error:
             raise ConfigError(
@@ -220,14 +222,21 @@ class ServerSpec(Frozen):
 
     @model_validator(mode="after")
     def _warn(self) -> Self:
-        parts = urlsplit(self.url)
-        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            warn(f"{self.name}: plain http beyond this machine: {redact_url(self.url)}")
-        if secrets_of_url(self.url):
-            warn(f"{self.name}: the URL carries a secret; use headers or api_key instead")
-        if not self.tls.verify and parts.scheme == "https":
-            warn(f"{self.name}: certificates are not verified; name your own CA in tls.ca_file")
+        for doubt in doubts_about(self):
+            warn(doubt)
         return self
+
+
+def doubts_about(spec: ServerSpec) -> tuple[str, ...]:
+    """What works but is unwise."""
+    parts, said = urlsplit(spec.url), list[str]()
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        said.append(f"plain http beyond this machine: {redact_url(spec.url)}")
+    if secrets_of_url(spec.url):
+        said.append("the URL carries a secret; use headers or api_key instead")
+    if not spec.tls.verify and parts.scheme == "https":
+        said.append("certificates are not verified; name your own CA in tls.ca_file")
+    return tuple(f"{spec.name}: {doubt}" for doubt in said)
 
 
 class ConfigWarning(UserWarning):
@@ -261,7 +270,7 @@ def _as_mapping(value: object) -> dict[str, Any]:
     return in_our_words(dict(found))
 
 
-def _name_for(given: Mapping[str, Any]) -> str:
+def name_for(given: Mapping[str, Any]) -> str:
     """A name for a server that was given none."""
     if given.get("server") is not None:
         return name_of_local(given["server"])

@@ -10,8 +10,8 @@ from pydantic import SecretStr
 from mainstay.config.urls import as_name, problem
 from mainstay.errors import ConfigError
 
-_OF_HTTP = ("headers", "api_key", "proxy")
-_OF_A_PROGRAM = ("args", "env", "cwd")
+OF_HTTP = ("headers", "api_key", "proxy")
+OF_A_PROGRAM = ("args", "env", "cwd")
 _FITTING = {"url": ("http", "sse"), "command": ("stdio",), "server": ("local",)}
 
 
@@ -32,7 +32,7 @@ class Described(Protocol):
     def api_key(self) -> SecretStr | None: ...
 
 
-_TYPES = {
+TYPES = {
     "stdio": "stdio",
     "sse": "sse",
     "http": "http",
@@ -50,10 +50,10 @@ def in_our_words(given: dict[str, Any]) -> dict[str, Any]:
             "this describes several servers", remedy="Give one of them: its url, or its command"
         )
     kind = given.get("type")
-    if not isinstance(kind, str) or kind not in _TYPES or "transport" in given:
+    if not isinstance(kind, str) or kind not in TYPES or "transport" in given:
         return given
     rest = {key: value for key, value in given.items() if key != "type"}
-    return {**rest, "transport": _TYPES[kind]}
+    return {**rest, "transport": TYPES[kind]}
 
 
 def check_transport(spec: Described) -> None:
@@ -71,8 +71,8 @@ def check_transport(spec: Described) -> None:
             f"Use {fitting}",
             "transport",
         )
-    foreign = _OF_A_PROGRAM if way == "url" else _OF_HTTP
-    foreign = (*_OF_HTTP, *_OF_A_PROGRAM) if way == "server" else foreign
+    foreign = OF_A_PROGRAM if way == "url" else OF_HTTP
+    foreign = (*OF_HTTP, *OF_A_PROGRAM) if way == "server" else foreign
     for key in foreign:
         if getattr(spec, key):
             remedy = (

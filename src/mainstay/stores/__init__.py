@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from mainstay.stores._disk import (
+from mainstay._files import (
     LARGEST,
     Unusable,
     content,

@@ -1,4 +1,4 @@
-"""What may be shown of a URL."""
+"""What may be shown of a URL and of a command line."""
 
 import string
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mainstay.config.redact import HIDDEN, is_secret_name, redact_url, secrets_of_url
+from mainstay.config.redact import HIDDEN, is_secret_name, redact_args, redact_url, secrets_of_url
 
 SECRET = "QxZ7hunter2"
 
@@ -118,3 +118,16 @@ def test_what_holds_no_secret_is_shown_as_it_is(path: str, port: int):
 @given(st.text())
 def test_what_was_redacted_once_stays_redacted(url: str):
     assert redact_url(redact_url(url)) in (redact_url(url), HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        (["--api-key", SECRET, "next"], ["--api-key", HIDDEN, "next"]),
+        ([f"--api-key={SECRET}", "next"], [f"--api-key={HIDDEN}", "next"]),
+        (["--token", "--verbose"], ["--token", "--verbose"]),
+    ],
+    ids=str,
+)
+def test_only_the_argument_that_is_asked_for_is_hidden(args: list[str], shown: list[str]):
+    assert redact_args(args) == shown

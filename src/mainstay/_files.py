@@ -1,7 +1,7 @@
 """Small private files: read with suspicion, written whole, one process at a time.
 
-Knows nothing of sessions. What others than the owner could read or have written is `Unusable`; that
-a file is missing or the disk full stays the OSError that it is.
+Knows nothing of what they hold. What others than the owner could read or have written is
+`Unusable`; that a file is missing or the disk full stays the OSError that it is.
 """
 
 from __future__ import annotations

@@ -1,0 +1,95 @@
+"""The words of all dialects for the same things. Data, and two functions that read it.
+
+A dialect is a `Vocabulary`: what its own words mean here, which of them mean nothing to us, and
+whether a word that nobody knows is a mistake (in our own files) or a warning (in other products').
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mainstay.config.draft import Draft, Setting, Steps, same
+from mainstay.config.spec import ServerSpec
+from mainstay.config.transports import TYPES
+
+OURS: Mapping[str, str] = {
+    **{key: key for key in ServerSpec.model_fields if key != "server"},
+    "endpoint": "url",
+    "type": "type",
+    "timeout": "timeouts.call",
+    "enabled": "enabled",
+    "env_file": "env_file",
+    "retry_attempts": "max_replays",
+    "connection_pool_size": "max_in_flight",
+    "health_check_interval": "health_interval",
+}
+"""Accepted everywhere, the last three under the names that other people chose."""
+
+OF_ONE_SERVER = frozenset(
+    {
+        *("name", "url", "endpoint", "command", "args", "server", "type", "transport"),
+        *("api_key", "enabled", "env_file"),
+    }
+)
+"""What no default can say."""
+
+LOCAL = "program"
+REMOTE = "remote"
+WAYS: Mapping[str, str] = {**TYPES, "local": LOCAL, "remote": REMOTE}
+"""What `type` and `transport` can say. `local` is a program, or a Python file to run; `remote` is
+an address, and leaves open how to speak to it."""
+
+_SWITCHES = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
+
+def switch(value: object) -> bool | None:
+    """Whether it says on or off; None if it says neither."""
+    if isinstance(value, bool):
+        return value
+    return _SWITCHES.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def as_number(value: object) -> float | None:
+    """What a number is, also as a text that a variable held; all else is judged later."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    words: Mapping[str, str] = field(default_factory=lambda: OURS)
+    """Their key, and ours."""
+    silent: frozenset[str] = frozenset()
+    """Theirs, and nothing is lost when we pass it over."""
+    strict: bool = False
+    convert: Mapping[str, Callable[[Mapping[str, Any]], Callable[[Any], Any]]] = field(
+        default_factory=dict[str, Callable[[Mapping[str, Any]], Callable[[Any], Any]]]
+    )
+    """For a key of ours: from a server's entry to the conversion of its value."""
+
+
+def settings_of(
+    given: Mapping[str, Any], words: Vocabulary, draft: Draft, steps: Steps, server: str | None
+) -> Iterator[Setting]:
+    """Those that are understood; the others are told."""
+    for key, value in given.items():
+        origin = draft.document.origin((*steps, key))
+        ours = words.words.get(key)
+        if ours is not None:
+            conversion = words.convert.get(ours)
+            convert = conversion(given) if conversion else same
+            yield Setting(ours, value, key, origin, (*steps, key), convert)
+        elif words.strict:
+            remedy = f"Known keys: {', '.join(sorted(words.words))}"
+            draft.mistakes.add("unknown key", remedy=remedy, origin=origin, server=server, key=key)
+        elif key not in words.silent:
+            draft.warn(f"the key {key[:80]!r} means nothing to mainstay", origin, server)
