@@ -149,6 +149,21 @@ async def test_health_is_checked_on_the_session_there_is(era: Era):
         assert group.summary() == "1/1 servers healthy"
 
 
+@pytest.mark.requirement("G4")
+async def test_a_program_gets_the_time_that_it_needs_and_no_other_server_does():
+    async with ScriptedServer.stdio(era="legacy", ignore=["server/discover"]) as slow:
+        program = Client({"name": "slow", **slow.spec, "timeouts": {"connect": 6.0}})
+        async with ServerGroup([program], connect_timeout=0.5, backoff=None) as group:
+            assert group.connected == [program]
+    async with ScriptedServer.local() as hanging:
+        await hanging.script(Rule(do=Behaviour(hang=True)))
+        client = Client({"name": "hanging", "url": hanging.url, "timeouts": {"connect": 6.0}})
+        with Took() as took:
+            async with ServerGroup([client], connect_timeout=0.5, backoff=None) as group:
+                assert group.failed == [client]
+        assert took.seconds < 5.0
+
+
 @pytest.mark.requirement("G7", "C2")
 async def test_a_servers_own_interval_wins_over_the_groups():
     async with ScriptedServer.local(era="legacy") as server:

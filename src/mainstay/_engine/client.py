@@ -95,6 +95,11 @@ class Client(Requests):
         return self.spec.health_interval
 
     @property
+    def connect_timeout(self) -> float | None:
+        """The time that a group has to give a program; None: what it gives everybody."""
+        return self.spec.timeouts.connect if self.spec.command else None
+
+    @property
     def is_initialized(self) -> bool:
         """Whether there is a connection that takes calls."""
         return self._core.agreement is not None

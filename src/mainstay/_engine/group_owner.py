@@ -132,13 +132,14 @@ class Owner:
         self._witness.ended(self)
 
     async def _connect(self) -> BaseException | None:
-        self._due = asyncio.get_running_loop().time() + self._terms.connect_timeout
+        within = self._terms.connect_within(self._server)
+        self._due = asyncio.get_running_loop().time() + within
         clock = self._clock = asyncio.timeout_at(self._due)
         try:
             async with clock:
                 await self._server.connect()
         except BaseException as error:
-            return self._translated(error, clock, "connected", self._terms.connect_timeout)
+            return self._translated(error, clock, "connected", within)
         finally:
             self._clock = None
         return None

@@ -20,8 +20,9 @@ class Connectable(Protocol):
     """Anything that can be opened and closed. After a failed or cancelled `connect`, and only once
     for each, `cleanup` is called in the same task and closes whatever was opened by then.
 
-    A `name` tells it from others. With a `ping`, which may return the seconds it took, its health
-    is checked; a `ping` must use the session there is.
+    A `name` tells it from others. A `connect_timeout` asks for more time than the group gives. With
+    a `ping`, which may return the seconds it took, its health is checked; a `ping` must use the
+    session there is.
     """
 
     def connect(self) -> Awaitable[Any]: ...
@@ -52,6 +53,13 @@ class Terms:
         if not (number and 0 < seconds < math.inf):
             remedy = "Every wait of a group has a bound"
             raise ConfigError("it is no positive number of seconds", remedy=remedy, key=key)
+
+    def connect_within(self, server: object) -> float:
+        """A server may ask for more time than the others: a program that is downloaded first."""
+        wish: object = getattr(server, "connect_timeout", None)
+        if not isinstance(wish, int | float) or isinstance(wish, bool):
+            return self.connect_timeout
+        return max(float(wish), self.connect_timeout)
 
     @property
     def slow(self) -> float:
