@@ -156,3 +156,36 @@ async def test_a_question_after_a_call_was_given_up_may_be_of_that_one_and_is_no
         for tool in ("read_weather", "late"):
             await client.call_tool(tool, timeout=BOUND)
     assert [needed.tool for needed in asked] == ["", "late"]
+
+
+ASKS_LATE = """
+answers = []
+
+def on_call(told, name):
+    if name == "slow":
+        threading.Timer(0.6, ask, ("late",)).start()
+    else:
+        done(told, json.dumps(answers))
+
+serve(on_call, answers.append)
+"""
+"""Asks in the course of `slow` when its caller has long gone; `heard` tells what was answered."""
+
+
+@pytest.mark.requirement("F3")
+async def test_a_question_of_a_call_that_is_over_is_put_to_nobody() -> None:
+    asked: list[InputNeeded] = []
+
+    async def note(needed: InputNeeded) -> Any:
+        asked.append(needed)
+        return ADA
+
+    async with aclosing(Client(program(ASKS_LATE), elicitation=note)) as client:
+        with pytest.raises(CallTimedOut):
+            await client.call_tool("slow", timeout=0.3)
+        async with asyncio.timeout(BOUND):
+            await asyncio.sleep(0.6)  # until it has asked: while it does, nothing else is under way
+            while not (answers := json.loads((await client.call_tool("heard")).text)):
+                await asyncio.sleep(0.05)
+    assert not asked
+    assert "error" in answers[0]
