@@ -1,4 +1,5 @@
-"""What a call costs on the client's side: mainstay, the SDK's own client, and a bare HTTP POST.
+"""What a call costs on the client's side: mainstay's client and runtime, the SDK's own client, and
+a bare HTTP POST.
 
 All contenders talk to the same server (a process of its own) and take turns, so that whatever else
 the machine does hits all of them alike; each figure is the median of its turns. CPU time is that of
@@ -54,6 +55,23 @@ async def mainstay_calls(server: ScriptedServer, mode: Mode) -> AsyncIterator[Se
 
 
 @contextlib.asynccontextmanager
+async def runtime_calls(server: ScriptedServer, mode: Mode) -> AsyncIterator[Send]:
+    from mainstay import Runtime
+
+    async with Runtime.open([{"name": "kit", "url": server.url, "mode": mode}]) as runtime:
+        yield lambda: runtime.call("kit.echo", {"text": ANSWER})
+
+
+@contextlib.asynccontextmanager
+async def principals_calls(server: ScriptedServer, mode: Mode) -> AsyncIterator[Send]:
+    from mainstay import CallContext, Runtime
+
+    context = CallContext(principal="ada", headers={"authorization": "Bearer token"})
+    async with Runtime.open([{"name": "kit", "url": server.url, "mode": mode}]) as runtime:
+        yield lambda: runtime.call("kit.echo", {"text": ANSWER}, context=context)
+
+
+@contextlib.asynccontextmanager
 async def sdk_calls(server: ScriptedServer, mode: Mode) -> AsyncIterator[Send]:
     import mcp
 
@@ -91,7 +109,13 @@ async def recorded_call(mode: Mode) -> tuple[dict[str, str], bytes]:
     return headers, json.dumps(seen.body, separators=(",", ":")).encode()
 
 
-CONTENDERS = {"mainstay": mainstay_calls, "sdk": sdk_calls, "bare": bare_posts}
+CONTENDERS = {
+    "mainstay": mainstay_calls,
+    "runtime": runtime_calls,
+    "principal": principals_calls,
+    "sdk": sdk_calls,
+    "bare": bare_posts,
+}
 
 
 # -- calls --------------------------------------------------------------------------------------
@@ -151,7 +175,9 @@ def call_line(row: dict[str, Any]) -> str:
     return (
         f"{row['answer']:<6} {row['mode']:<7} {row['in_flight']:>9} "
         f"{cpu['mainstay']:>9.3f} {cpu['sdk']:>9.3f} {cpu['bare']:>9.3f} "
-        f"{cpu['mainstay'] / cpu['sdk']:>9.2f} {cpu['mainstay'] / cpu['bare']:>9.2f} {sockets:>13}"
+        f"{cpu['mainstay'] / cpu['sdk']:>6.2f} {cpu['mainstay'] / cpu['bare']:>6.2f} "
+        f"{cpu['runtime'] / cpu['mainstay']:>8.2f} {cpu['principal'] / cpu['mainstay']:>10.2f} "
+        f"{sockets:>12}"
     )
 
 
@@ -256,9 +282,11 @@ def measure(calls: int, turns: int) -> dict[str, Any]:
     named = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     print(f"{about['date']}, {about['system']}, {about['cores']} cores, Python {about['python']}")
     print(f"{named}; median of {turns} turns of {calls} calls each\n")
-    print("Client CPU for one call, in ms (an answer of 100 bytes)")
+    print("Client CPU for one call, in ms (an answer of 100 bytes); runtime and principal: a call")
+    print("through the runtime, for nobody and for a principal with a token, in calls of a client")
     print(
-        "answer mode    in flight  mainstay       sdk      bare      /sdk     /bare   new sockets"
+        "answer mode    in flight    client       sdk      bare   /sdk  /bare  runtime  principal"
+        "  new sockets"
     )
     report: dict[str, Any] = {"about": about, "calls": asyncio.run(all_calls(calls, turns))}
     print("\nEach further open session (legacy), and an import")

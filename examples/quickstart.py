@@ -1,15 +1,31 @@
-import asyncio
+"""All servers of an mcp.json, one catalogue, calls for whoever they are made for."""
 
-from mainstay import Client
-from mainstay.testing import ScriptedServer  # stands in for your server
+import asyncio
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+
+from mainstay import CallContext, Runtime
+from mainstay.testing import ScriptedServer
 
 
 async def main() -> None:
-    async with ScriptedServer.spawn(era="legacy") as server, Client(server.url) as client:
-        print(len(await client.list_tools()), "tools")
-        await server.restart()  # it has forgotten our session
-        result = await client.call_tool("add", {"a": 2, "b": 3})
-        print(result.text, result.data["sum"])
+    async with Runtime.open("mcp.json") as runtime:
+        print(runtime.summary())
+        ada = CallContext(principal="ada", headers={"authorization": "Bearer ada's token"})
+        result = await runtime.call("math.add", {"a": 2, "b": 3}, context=ada)
+        print(result.data["sum"])
+        for tool in await runtime.search("sum of two numbers", limit=1, context=ada):
+            print(tool.name, "-", tool.description)
 
 
-asyncio.run(main())
+async def with_servers(folder: Path) -> None:
+    async with ScriptedServer.local() as server:  # stands in for yours
+        servers = {"math": {"url": server.url}, "notes": {"url": "http://127.0.0.1:9/mcp"}}
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+        await main()
+
+
+with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+    asyncio.run(with_servers(Path(place)))

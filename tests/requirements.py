@@ -92,33 +92,25 @@ REQUIREMENTS: dict[str, Requirement] = {
     "G8": now("A group manages anything that can connect and clean up."),
     "G9": later("beyond", "One server may have several endpoints, with failover."),
     # The catalogue
-    "T1": later("catalogue", "All that the servers offer is one immutable, numbered snapshot."),
-    "T2": later(
-        "catalogue", "A tool is found by full or unique short name; a miss suggests another."
-    ),
-    "T3": later("catalogue", "Names for models are legal, stable and free of collisions."),
-    "T4": later("catalogue", "Filters work on copies, and one that raises excludes the tool."),
-    "T5": later("catalogue", "The snapshot follows its servers, and is marked stale in an outage."),
-    "T6": later(
-        "catalogue", "Strict schemas for providers are copies; the originals stay untouched."
-    ),
-    "T7": later("catalogue", "Principals see and call what they are permitted, and no more."),
-    "T8": later("catalogue", "Names resolve to tools in order, all of them or a clear error."),
-    "T9": later("catalogue", "Prompts, resources and completions are served like tools."),
-    "T10": later("catalogue", "Python functions join the catalogue as the server 'builtin'."),
-    "T11": later("catalogue", "Ten thousand tools are searched in a few milliseconds."),
-    "T12": later("catalogue", "Tools carry tags, groups and their hints."),
-    "T13": later("catalogue", "Parameters that a tool wants as headers are sent as headers."),
-    "T14": later("catalogue", "Lists private to a principal are never shown to another."),
+    "T1": now("All that the servers offer is one immutable, numbered snapshot."),
+    "T2": now("A tool is found by full or unique short name; a miss suggests another."),
+    "T3": now("Names for models are legal, stable and free of collisions."),
+    "T4": now("Filters work on copies, and one that raises excludes the tool."),
+    "T5": now("The snapshot follows its servers, and is marked stale in an outage."),
+    "T6": now("Strict schemas for providers are copies; the originals stay untouched."),
+    "T7": now("Principals see and call what they are permitted, and no more."),
+    "T8": now("Names resolve to tools in order, all of them or a clear error."),
+    "T9": now("Prompts, resources and completions are served like tools."),
+    "T10": now("Python functions join the catalogue as the server 'builtin'."),
+    "T11": now("Ten thousand tools are searched in a few milliseconds."),
+    "T12": now("Tools carry tags, groups and their hints."),
+    "T13": now("Parameters that a tool wants as headers are sent as headers."),
+    "T14": now("Lists private to a principal are never shown to another."),
     # Headers and identity
-    "H1": later(
-        "configuration", "Headers win from the call down to the server; nothing is mutated."
-    ),
-    "H2": later(
-        "configuration", "Derived headers are opt-in; protocol and broken ones are refused."
-    ),
+    "H1": now("Headers win from the call down to the server; nothing is mutated."),
+    "H2": now("Derived headers are opt-in; protocol and broken ones are refused."),
     "H3": now("A call's headers reach the wire and never another call, under concurrency."),
-    "H4": later("catalogue", "Principals never share a legacy session; pools are bounded."),
+    "H4": now("Principals never share a legacy session; pools are bounded."),
     "H5": now("The API key is on every request; variables expand, or are named as unset."),
     "H6": now("No secret is shown: not in logs, errors, causes, reprs, events or URLs."),
     # Configuration
@@ -127,16 +119,16 @@ REQUIREMENTS: dict[str, Requirement] = {
     "C3": now("A mistake in the configuration is named, with its remedy, before opening."),
     "C4": now("A file that was found, not named, starts no program unapproved."),
     # Adapters
-    "A1": later("adapters", "LangChain and UiPath agents use the tools natively."),
-    "A2": later("adapters", "Google ADK agents use the tools natively."),
-    "A3": later("adapters", "OpenAI Agents use the servers and the tools natively."),
-    "A4": later("adapters", "Pydantic AI has a toolset."),
-    "A5": later("adapters", "Every adapter lives through its framework's whole loop, with faults."),
-    "A6": later("adapters", "Callers without an event loop have the same runtime."),
+    "A1": now("LangChain and UiPath agents use the tools natively."),
+    "A2": now("Google ADK agents use the tools natively."),
+    "A3": now("OpenAI Agents use the servers and the tools natively."),
+    "A4": now("Pydantic AI has a toolset."),
+    "A5": now("Every adapter lives through its framework's whole loop, with faults."),
+    "A6": now("Callers without an event loop have the same runtime."),
     # Seeing it work
-    "O1": later("proof", "One stream of events feeds logs, traces, metrics and usage figures."),
+    "O1": now("One stream of events feeds logs, traces, metrics and usage figures."),
     "O2": later("command line", "The command line lists, calls, watches and checks."),
-    "O3": later("command line", "One line after opening says how many servers are healthy."),
+    "O3": now("One line after opening says how many servers are healthy."),
     # Also
     "F1": later("beyond", "Results of read-only tools may be cached, bounded, by principal."),
     "F2": later("beyond", "Several calls run as one, with an account of what ran."),

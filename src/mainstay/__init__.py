@@ -1,5 +1,4 @@
-"""mainstay: MCP tools that an agent can depend on. So far: servers, one or many, however they are
-reached.
+"""mainstay: MCP tools that an agent can depend on.
 
 `import mainstay` and `from mainstay import Client` load neither the SDK nor the HTTP library; what
 is heavy comes with its first use.
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from mainstay._rules.classify import SessionRow
 from mainstay._version import __version__
 from mainstay.auth import Authorizer, StaticKey
+from mainstay.context import CallContext
 from mainstay.errors import (
+    AmbiguousTool,
     AuthNeeded,
     CallError,
     CallNotDelivered,
@@ -29,9 +30,12 @@ from mainstay.errors import (
     InvalidArguments,
     InvalidResult,
     MainstayError,
+    NotOffered,
     NotPermitted,
     RemoteProtocolError,
     ServerUnavailable,
+    UnknownPrompt,
+    UnknownResource,
     UnknownServer,
     UnknownTool,
     WrongLoop,
@@ -56,6 +60,8 @@ from mainstay.results import CallResult
 from mainstay.stores import FileSessionStore, MemorySessionStore, SessionStore, StoredSession
 
 if TYPE_CHECKING:
+    from mainstay._catalogue.catalogue import Catalogue
+    from mainstay._catalogue.tool import Tool
     from mainstay._engine.call import Call
     from mainstay._engine.client import Client
     from mainstay._engine.group import ServerGroup
@@ -63,14 +69,19 @@ if TYPE_CHECKING:
     from mainstay._engine.observing import Observation
     from mainstay._rules.budget import Backoff
     from mainstay._rules.membership import Health, Member, MemberState
+    from mainstay._runtime.events import CatalogueChanged, EditRefused, Reloaded
+    from mainstay._runtime.status import ServerStatus
     from mainstay.config import TLS, Configuration, ServerSpec, Timeouts, load
+    from mainstay.runtime import Runtime
 
 __all__ = [
     "TLS",
+    "AmbiguousTool",
     "AuthNeeded",
     "Authorizer",
     "Backoff",
     "Call",
+    "CallContext",
     "CallError",
     "CallEvent",
     "CallNotDelivered",
@@ -79,6 +90,8 @@ __all__ = [
     "CallRejected",
     "CallResult",
     "CallTimedOut",
+    "Catalogue",
+    "CatalogueChanged",
     "Changed",
     "Client",
     "Completed",
@@ -88,6 +101,7 @@ __all__ = [
     "Delivery",
     "Disconnected",
     "Dropped",
+    "EditRefused",
     "Event",
     "Failed",
     "Failure",
@@ -106,15 +120,19 @@ __all__ = [
     "Member",
     "MemberState",
     "MemorySessionStore",
+    "NotOffered",
     "NotPermitted",
     "Notice",
     "Observation",
     "Observer",
     "Progress",
+    "Reloaded",
     "RemoteProtocolError",
     "Replaying",
+    "Runtime",
     "ServerGroup",
     "ServerSpec",
+    "ServerStatus",
     "ServerUnavailable",
     "SessionRow",
     "SessionStore",
@@ -122,6 +140,9 @@ __all__ = [
     "StaticKey",
     "StoredSession",
     "Timeouts",
+    "Tool",
+    "UnknownPrompt",
+    "UnknownResource",
     "UnknownServer",
     "UnknownTool",
     "WrongLoop",
@@ -131,22 +152,29 @@ __all__ = [
 
 _LAZY = {
     "Backoff": "mainstay._rules.budget",
+    "Call": "mainstay._engine.call",
+    "Catalogue": "mainstay._catalogue.catalogue",
+    "CatalogueChanged": "mainstay._runtime.events",
+    "Client": "mainstay._engine.client",
     "Configuration": "mainstay.config",
     "Dropped": "mainstay._engine.group_terms",
+    "EditRefused": "mainstay._runtime.events",
     "Health": "mainstay._rules.membership",
     "HealthChanged": "mainstay._engine.group_terms",
     "Joined": "mainstay._engine.group_terms",
     "Left": "mainstay._engine.group_terms",
     "Member": "mainstay._rules.membership",
     "MemberState": "mainstay._rules.membership",
-    "ServerGroup": "mainstay._engine.group",
-    "load": "mainstay.config",
-    "Call": "mainstay._engine.call",
-    "Client": "mainstay._engine.client",
     "Observation": "mainstay._engine.observing",
+    "Reloaded": "mainstay._runtime.events",
+    "Runtime": "mainstay.runtime",
+    "ServerGroup": "mainstay._engine.group",
     "ServerSpec": "mainstay.config",
+    "ServerStatus": "mainstay._runtime.status",
     "TLS": "mainstay.config",
     "Timeouts": "mainstay.config",
+    "Tool": "mainstay._catalogue.tool",
+    "load": "mainstay.config",
 }
 
 

@@ -4,7 +4,11 @@
       ConfigError(ValueError)         before anything is opened; names file, server, key and remedy
       WrongLoop(RuntimeError)         used from another event loop or process than it was opened in
       UnknownServer(LookupError)      no such server in this group
-      UnknownTool(LookupError)        no such tool; suggests the nearest
+      NotOffered(LookupError)         no server offers it; suggests the nearest
+        UnknownTool                   no such tool
+          AmbiguousTool               more than one goes by this name: `.candidates`
+        UnknownPrompt                 no such prompt
+        UnknownResource               no such resource
       NotPermitted                    this principal may not do this here
       ServerUnavailable               no connection to send the call on
       AuthNeeded                      the server wants credentials that we do not have
@@ -30,6 +34,7 @@ from typing import Any
 from mainstay.failures import Delivery, Failure, FailureKind
 
 __all__ = [
+    "AmbiguousTool",
     "AuthNeeded",
     "CallError",
     "CallNotDelivered",
@@ -45,9 +50,12 @@ __all__ = [
     "InvalidArguments",
     "InvalidResult",
     "MainstayError",
+    "NotOffered",
     "NotPermitted",
     "RemoteProtocolError",
     "ServerUnavailable",
+    "UnknownPrompt",
+    "UnknownResource",
     "UnknownServer",
     "UnknownTool",
     "WrongLoop",
@@ -110,12 +118,32 @@ class WrongLoop(MainstayError, RuntimeError):
     """A client belongs to the event loop and the process that opened it."""
 
 
-class UnknownTool(MainstayError, LookupError):
-    """No such tool. `.suggestions` holds the nearest names."""
+class NotOffered(MainstayError, LookupError):
+    """No server offers what was named. `.suggestions` holds the nearest names."""
 
     def __init__(self, message: str, *, suggestions: tuple[str, ...] = ()) -> None:
         self.suggestions = suggestions
         super().__init__(message)
+
+
+class UnknownTool(NotOffered):
+    """No such tool."""
+
+
+class AmbiguousTool(UnknownTool):
+    """Several tools go by this name. `.candidates` holds their full names."""
+
+    def __init__(self, message: str, *, candidates: tuple[str, ...]) -> None:
+        self.candidates = candidates
+        super().__init__(message, suggestions=candidates)
+
+
+class UnknownPrompt(NotOffered):
+    """No such prompt, or several of this short name."""
+
+
+class UnknownResource(NotOffered):
+    """No server lists this resource, or several do."""
 
 
 class UnknownServer(MainstayError, LookupError):

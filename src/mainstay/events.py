@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, cast
 
+from mainstay.context import CallContext
 from mainstay.errors import Failure, MainstayError
 from mainstay.results import CallResult
 
@@ -67,7 +68,11 @@ class Event:
 
 
 class Observer(Protocol):
-    """Anything that can be called with an event. It must not block; what it raises is logged."""
+    """Anything that can be called with an event. It must not block; what it raises is logged.
+
+    It may also have `meta(call_id)`, whose mapping goes into the `_meta` of that call's requests
+    under what the caller gave; and `know(spec)`, called with the servers that it will hear of.
+    """
 
     def __call__(self, event: Event, /) -> None: ...
 
@@ -149,6 +154,8 @@ class InputNeeded(CallEvent):
     """What it asks, in wire shape."""
     key: str = ""
     """Its name among the questions of a round (modern servers)."""
+    context: CallContext | None = field(default=None, repr=False, compare=False)
+    """On whose behalf the call is made in whose course it asks, as far as that is known."""
     reply: Callable[[object], None] = field(default=_nobody_asks, repr=False, compare=False)
 
     __match_args__ = ("method", "params")
@@ -169,7 +176,8 @@ class InputNeeded(CallEvent):
         self.reply({"action": "decline"} if self.method == "elicitation/create" else None)
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in super().as_dict().items() if name != "reply"}
+        left_out = ("reply", "context")
+        return {name: value for name, value in super().as_dict().items() if name not in left_out}
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
@@ -212,6 +220,8 @@ class Disconnected(Event):
 
     generation: int
     reason: str
+    asked: bool = False
+    """Whether the client was closed, rather than its connection lost."""
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)

@@ -148,7 +148,7 @@ async def test_nothing_is_started_once_the_dispatcher_is_over():
         async with dispatching(server.url) as dispatcher:
             pass
         before = asyncio.all_tasks()
-        dispatcher.errands.start(dispatcher.send_in_courtesy(b"{}", LEGACY))
+        dispatcher.errands.start(dispatcher.send_in_courtesy(b"{}", LEGACY, None))
         dispatcher.stop_answering()
         assert asyncio.all_tasks() == before
 

@@ -192,7 +192,7 @@ def posts(asked: list[Asked], method: str) -> list[Asked]:
 async def test_a_caller_who_leaves_takes_his_post_with_him_and_is_excused_in_his_own_name():
     seen: list[str] = []
 
-    async def credentials(method: str) -> Mapping[str, str]:
+    async def credentials(method: str, own: bool) -> Mapping[str, str]:
         seen.append(caller.get())
         return {}
 
@@ -267,7 +267,7 @@ async def test_after_the_end_nothing_is_sent_and_everybody_is_told_why():
         await until(lambda: bool(peer.lost), "the end")
         with pytest.raises(WireFault) as caught:
             await asking(dispatcher, "ping")
-        await dispatcher.send_in_courtesy(b"{}", {})
+        await dispatcher.send_in_courtesy(b"{}", {}, None)
     evidence = caught.value.evidence
     assert (evidence.sent, evidence.exit_code) == (False, 4)
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
+from typing import Any
 
+from mainstay._engine.setup import Setup
 from mainstay._rules.headers import conflict, identity
+from mainstay._rules.identity import CREDENTIALS
 from mainstay.config import ServerSpec
 from mainstay.errors import NotPermitted
-
-_ROTATING = ("authorization", "proxy-authorization", "cookie")
-"""Headers that change while the principal stays the same."""
 
 
 def told_apart(identity: Mapping[str, str], *, named: bool) -> list[tuple[str, str]]:
     """The headers by which principals differ. A rotated token of a named one changes nothing;
     without a name, the headers are all that tells principals apart."""
     return sorted(
-        (name, value) for name, value in identity.items() if not named or name not in _ROTATING
+        (name, value) for name, value in identity.items() if not named or name not in CREDENTIALS
     )
 
 
@@ -24,9 +26,15 @@ class Belonging:
     """On whose behalf a client speaks. Only ever grows, until the client is closed."""
 
     def __init__(
-        self, spec: ServerSpec, headers: Mapping[str, str], *, authorized: bool, settled: bool
+        self,
+        spec: ServerSpec,
+        headers: Mapping[str, str],
+        *,
+        authorized: bool,
+        settled: bool,
+        vouched: bool,
     ) -> None:
-        self._spec, self._settled = spec, settled
+        self._spec, self._settled, self._vouched = spec, settled, vouched
         self._identity = dict(identity(headers, spec.neutral_headers))
         if authorized:
             self._identity["authorization"] = ""
@@ -40,6 +48,8 @@ class Belonging:
 
     def bind(self, headers: Mapping[str, str]) -> None:
         """A session belongs to one principal: refuse a call that speaks for another."""
+        if self._vouched:
+            return
         wanted = identity(headers, self._spec.neutral_headers)
         differing = conflict(self._identity, wanted)
         if differing is None and self._settled:
@@ -52,3 +62,18 @@ class Belonging:
                 " sessions are stored), or list it in neutral_headers"
             )
         self._identity.update(wanted)
+
+
+def partition(
+    spec: ServerSpec, setup: Setup, belonging: Belonging, version: str | None, own: str
+) -> str:
+    """Where a response cache keeps what one principal was told by one server. `own` is nobody
+    else's: a client that nothing tells from others keeps to itself."""
+    principal, apart = setup.principal, setup.apart
+    facts: list[Any] = [spec.url, spec.command, spec.args, sorted(spec.env.items()), spec.cwd]
+    facts += [told_apart(belonging.secrets, named=principal is not None), apart]
+    nameless = principal is None and apart is None and setup.auth is not None
+    if spec.server is not None or nameless:
+        facts.append(own)
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    return json.dumps([spec.name, version, principal, digest])

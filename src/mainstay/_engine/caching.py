@@ -26,7 +26,7 @@ from mcp.client.caching import (
     ResponseCacheStore,
 )
 
-from mainstay._engine.cancelling import is_cancelled
+from mainstay._wire.cancelling import is_cancelled
 
 logger = logging.getLogger("mainstay.client")
 

@@ -11,14 +11,14 @@ import inspect
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from mainstay._engine.call import Emit
 from mainstay._engine.core import Core
 from mainstay._engine.inputs import Question, nobody_answers
 from mainstay._engine.legs import Legs
+from mainstay._engine.wanted import OnProgress, Wanted
 from mainstay._rules.recovery import Policy
 from mainstay.errors import Failure, InvalidResult
 from mainstay.events import CallEvent, Completed, Failed, Log, Progress, Replaying, Started
@@ -30,41 +30,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mainstay.client")
 
-OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
-"""Called with progress, total and message, in order, before the call ends."""
-
 _MOST_QUESTIONS = 100
 """In the course of one call. While one is open, the call's time stands still."""
 _LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"  # 2026-07-28: log lines are asked for per call
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A tool call as its caller wants it."""
-
-    name: str
-    arguments: Mapping[str, Any] | None = None
-    headers: Mapping[str, str] | None = None
-    meta: Mapping[str, Any] | None = None
-    timeout: float | None = None
-    on_progress: OnProgress | None = None
-    input: Literal["answer", "return"] = "answer"
-    input_responses: Mapping[str, Any] | None = None
-    request_state: str | None = None
-
-    def problem(self) -> str:
-        """What is wrong with it, whatever the tool; empty if nothing is."""
-        if not isinstance(cast("object", self.name), str):
-            return "a tool's name is a text"
-        for what in ("arguments", "headers", "meta", "input_responses"):
-            if not isinstance(getattr(self, what), Mapping | None):
-                return f"its {what} are no mapping"
-        timeout = cast("object", 1 if self.timeout is None else self.timeout)
-        if not isinstance(timeout, int | float) or not timeout > 0:
-            return "its timeout is no positive number of seconds"
-        if self.input not in ("answer", "return"):
-            return "its input is neither 'answer' nor 'return'"
-        return ""
 
 
 class Calling:
@@ -150,7 +118,7 @@ class Calling:
         )
 
     async def _ask_in_round(self, key: str, method: str, params: Mapping[str, Any]) -> Any:
-        question = Question(self._tell, method, params, self._common(), key)
+        question = Question(self._tell, method, params, self._asking_for(), key)
         return await self._core.answer(question, watched=self._emit is not None)
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
@@ -163,16 +131,19 @@ class Calling:
         assert pursuit is not None
         self._asking.add(task)
         try:
-            question = Question(self._tell, method, params, self._common())
+            question = Question(self._tell, method, params, self._asking_for())
             with pursuit.clock.held():
                 return await self._core.inputs.answer(question, watched=self._emit is not None)
         finally:
             self._asking.discard(task)
 
+    def _asking_for(self) -> dict[str, Any]:
+        return {**self._common(), "context": self._wanted.context}
+
     # -- before sending -------------------------------------------------------------------------
 
     def _checked_arguments(self, known: KnownTool | None) -> dict[str, Any]:
-        wrong = self._wanted.problem()
+        wrong = "" if self._wanted.settled else self._wanted.problem()
         if wrong:
             raise self._core.invalid(str(self._name), wrong)
         arguments = dict(self._wanted.arguments or {})
@@ -198,7 +169,7 @@ class Calling:
             tool=self._name,
             params=self._params(arguments),
             timeout=self._legs.left,
-            headers=self._core.checked_headers(self._wanted.headers, self._name),
+            headers=self._headers(),
             policy=Policy(spec.replay_tools.get(self._name, spec.replay)),
             repeatable=known is not None and known.repeatable,
             deliver=self._deliver,
@@ -209,9 +180,13 @@ class Calling:
             on_replay=self._on_replay,
         )
 
+    def _headers(self) -> Mapping[str, str] | None:
+        given = self._wanted.headers
+        return given if self._wanted.settled else self._core.checked_headers(given, self._name)
+
     def _params(self, arguments: dict[str, Any]) -> dict[str, Any]:
         params: dict[str, Any] = {"name": self._name, "arguments": arguments}
-        meta = dict(self._wanted.meta or {})
+        meta = self._core.observers.meta(self._id, self._wanted.meta)
         if self._core.log_level is not None:
             meta.setdefault(_LOG_LEVEL_KEY, self._core.log_level)
         if meta:

@@ -14,11 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mainstay._engine.call import Call, Emit
-from mainstay._engine.calling import Calling, OnProgress, Wanted
+from mainstay._engine.calling import Calling
 from mainstay._engine.core import Core
 from mainstay._engine.inputs import Answers, Inputs
 from mainstay._engine.observing import Observation
 from mainstay._engine.requests import Requests
+from mainstay._engine.setup import Setup
+from mainstay._engine.wanted import OnProgress, Wanted
 from mainstay._rules.classify import SessionRow
 from mainstay.auth import Authorizer
 from mainstay.config import ServerSpec
@@ -62,23 +64,31 @@ class Client(Requests):
         self.spec = spec if mode is None else spec.changed(mode=mode)
         """The configuration; frozen."""
         self.principal = principal
-        self._core = Core(
-            self.spec,
+        setup = Setup(
             auth=auth,
             principal=principal,
             client_info=client_info,
             session_rows=session_rows,
             store=store,
             terminate_on_close=terminate_on_close,
-            inputs=Inputs(
-                self.spec.name,
-                self.spec.timeouts.input,
-                sampling=sampling,
-                elicitation=elicitation,
-                roots=roots,
-            ),
             cache=cache,
         )
+        inputs = Inputs(
+            self.spec.name,
+            self.spec.timeouts.input,
+            principal,
+            sampling=sampling,
+            elicitation=elicitation,
+            roots=roots,
+        )
+        self._core = Core(self.spec, setup, inputs)
+
+    @classmethod
+    def of(cls, core: Core) -> Self:
+        """The face of a core that was made elsewhere."""
+        client = cls.__new__(cls)
+        client.spec, client.principal, client._core = core.spec, core.setup.principal, core
+        return client
 
     def __repr__(self) -> str:
         return f"<Client {self.name!r}, {self._core.state}>"
@@ -234,6 +244,7 @@ class Client(Requests):
         of its own. Pass False for observers that only watch calls.
         """
         observation = self._core.observers.add(observer, listen=listen)
+        observation.know(self.spec)
         if listen:
             self._core.listen()
         return observation

@@ -17,7 +17,7 @@ from typing import Any
 
 from mcp.client.session import ClientSession, MessageHandlerFnT
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, Implementation, Request
+from mcp_types import CallToolResult, DiscoverResult, Implementation, Request
 from pydantic import ConfigDict, RootModel, ValidationError
 
 from mainstay._engine.negotiate import Agreement, adopt, negotiate
@@ -60,6 +60,7 @@ class Connection:
         *,
         client_info: Implementation,
         known: Era | None,
+        discovered: DiscoverResult | None,
         on_message: MessageHandlerFnT,
         callbacks: Mapping[str, Any],
         stored: StoredSession | None = None,
@@ -75,7 +76,7 @@ class Connection:
         """Why it ended by itself, if it did."""
         self.lost = False
         """Whether there is no session at the server any more that could be ended."""
-        self._spec, self._known = spec, known
+        self._spec, self._known, self._discovered = spec, known, discovered
         self.session = ClientSession(
             dispatcher=wire, message_handler=on_message, client_info=client_info, **callbacks
         )
@@ -190,6 +191,8 @@ class Connection:
                         await self._release.wait()
                         await self._wind_up()
         finally:
+            if self.state is ConnectionState.OPENING and self.wire.session_id and not self.lost:
+                await self._terminate()  # cancelled after the server had made a session
             await self._let_go()
 
     async def _step(self, step: Coroutine[Any, Any, None], deadline: float) -> bool:
@@ -223,6 +226,7 @@ class Connection:
                 self.session,
                 mode=self._spec.mode,
                 known=self._known,
+                discovered=self._discovered,
                 probe_within=probe_bound(self._spec.timeouts.connect),
             )
         if self._log_level is not None and self.era is Era.LEGACY:
@@ -245,10 +249,13 @@ class Connection:
         self.wire.stop_answering()
         await self.wire.errands.flush(_FLUSH)
         if not self.lost:
-            # Should this fail, the server will forget the session by itself.
-            with contextlib.suppress(MCPError, TimeoutError):
-                async with asyncio.timeout(self._spec.timeouts.close):
-                    await self.wire.terminate()
+            await self._terminate()
+
+    async def _terminate(self) -> None:
+        """Should this fail, the server will forget the session by itself."""
+        with contextlib.suppress(MCPError, TimeoutError):
+            async with asyncio.timeout(self._spec.timeouts.close):
+                await self.wire.terminate()
 
     async def _let_go(self) -> None:
         if self.state is ConnectionState.READY:

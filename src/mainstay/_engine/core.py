@@ -7,30 +7,24 @@ no I/O; the SDK and the HTTP library are imported when the keeper is first neede
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mainstay._engine.belonging import told_apart
+from mainstay._engine.belonging import partition
 from mainstay._engine.credentials import check_combination, server_headers, static_key
 from mainstay._engine.inputs import Inputs, Question, nobody_answers
 from mainstay._engine.legs import Legs
 from mainstay._engine.observing import Observers
+from mainstay._engine.setup import Setup
 from mainstay._engine.shelf import Shelf
 from mainstay._engine.watching import Watch
 from mainstay._rules import headers as header_rules
-from mainstay._rules.classify import SESSION_ROWS, SessionRow
-from mainstay._version import __version__
-from mainstay.auth import Authorizer
 from mainstay.config import ServerSpec
 from mainstay.errors import InvalidArguments
-from mainstay.events import Changed, Disconnected, Event
-from mainstay.stores import SessionStore
+from mainstay.events import CallEvent, Changed, Disconnected, Event
 
 if TYPE_CHECKING:
-    from mcp.client.caching import ResponseCacheStore
     from pydantic import BaseModel
 
     from mainstay._engine.keeper import Keeper
@@ -49,28 +43,16 @@ class Core:
     def __init__(
         self,
         spec: ServerSpec,
-        *,
-        auth: Authorizer | None,
-        principal: str | None,
-        client_info: Mapping[str, str] | None,
-        session_rows: Sequence[SessionRow],
-        store: SessionStore | None,
-        terminate_on_close: bool | None,
+        setup: Setup,
         inputs: Inputs,
-        cache: ResponseCacheStore | None,
     ) -> None:
-        self.spec, self._principal = spec, principal
-        self._auth = auth or static_key(spec)
-        check_combination(spec, auth, store, principal)
-        self._store = store
-        self._is_authorized = auth is not None
+        self.spec, self.setup = spec, setup
+        self._auth = setup.auth or static_key(spec)
+        check_combination(spec, setup.auth, setup.store, setup.principal)
         self._own = uuid.uuid4().hex
         self._headers = server_headers(spec)
-        self._client_info = dict(client_info or {"name": "mainstay", "version": __version__})
-        self._session_rows = (*session_rows, *SESSION_ROWS)
-        self._terminate = terminate_on_close
         self._keeper: Keeper | None = None
-        self.observers = Observers(spec.name)
+        self.observers = Observers(spec.name) if setup.observers is None else setup.observers
         self.inputs = inputs
         inputs.emit = self.emit
         self.watch = Watch(
@@ -79,10 +61,12 @@ class Core:
             answers=bool(inputs.offers),
             catch_up=self._catch_up,
         )
-        self.shelf = Shelf(self, cache)
+        self.shelf = Shelf(self, setup.cache)
         self._changes = 0
         """How often the server said that its tools changed."""
         self.book: Toolbook | None = None
+        self._outdated = False
+        """Whether something happened after which the book may no longer be true."""
         self.log_level: str | None = None
 
     @property
@@ -105,19 +89,13 @@ class Core:
     def keeper(self) -> Keeper:
         """The keeper, made at first use."""
         if self._keeper is None:
-            from mcp_types import Implementation
-
             from mainstay._engine.keeper import Keeper
 
             self._keeper = Keeper(
                 self.spec,
+                self.setup,
                 headers=self._headers,
                 auth=self._auth,
-                principal=self._principal,
-                client_info=Implementation.model_validate(self._client_info),
-                session_rows=self._session_rows,
-                store=self._store,
-                terminate_on_close=self._terminate,
                 inputs=self.inputs,
                 emit=self.emit,
                 log_level=lambda: self.log_level,
@@ -126,17 +104,35 @@ class Core:
         return self._keeper
 
     def _is_watched(self) -> bool:
-        return self.spec.listen or self.observers.listening
+        return self.spec.listen or self.setup.listen or self.observers.listening
 
     def listen(self) -> None:
         """Somebody wants to hear what the server says outside of calls."""
         if self._keeper is not None:
             self._keeper.listen()
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, for_good: bool = False) -> None:
+        """`for_good`: end the session at the server also if a store keeps it."""
+        if self._keeper is not None and for_good:
+            self._keeper.terminate = True
         if self._keeper is not None:
             await self._keeper.aclose()
         self.book = None
+
+    def abandon(self) -> None:
+        """Its event loop is gone, or belongs to the parent process."""
+        if self._keeper is not None:
+            self._keeper.abandon()
+        self.book = None
+
+    async def is_stored(self) -> bool:
+        """Whether a store keeps a session for this principal."""
+        return self.setup.store is not None and await self.keeper().opener.is_stored()
+
+    async def settled(self) -> None:
+        """Wait until no opening is under way: what it opens is known only then."""
+        if self._keeper is not None:
+            await self._keeper.settled()
 
     # -- sending --------------------------------------------------------------------------------
 
@@ -166,7 +162,7 @@ class Core:
         self, headers: Mapping[str, str] | None, what: str
     ) -> dict[str, str] | None:
         if not headers:
-            return None
+            return None if headers is None else {}
         if not self.spec.url:
             why = "a server that is reached without HTTP gets no headers; use one client a user"
             raise self.invalid(what, why)
@@ -196,14 +192,17 @@ class Core:
         if connection is not None:
             await connection.notify(method)
 
-    async def converse(self, method: str, params: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    async def converse(
+        self, method: str, params: dict[str, Any], headers: Mapping[str, str] | None = None
+    ) -> tuple[dict[str, Any], bool]:
         """A request that may be answered by questions; whether it was."""
         from mainstay._engine.outgoing import Outgoing
 
         legs = Legs(self, self.spec.timeouts.call)
 
         async def send(more: dict[str, Any]) -> dict[str, Any]:
-            return await legs.go(Outgoing(method=method, params={**params, **more}, timeout=0))
+            sent = {**params, **more}
+            return await legs.go(Outgoing(method=method, params=sent, timeout=0, headers=headers))
 
         raw = await send({})
         if self.era != "modern" or raw.get("resultType") != "input_required":
@@ -239,24 +238,31 @@ class Core:
 
     async def list_tools(self, *, refresh: bool) -> Toolbook:
         """The tool book, filled anew if it has to be."""
-        if not refresh and self.book is not None and not self.book.stale:
-            return self.book
+        book = self.book
+        if not refresh and book is not None and not self._outdated and not book.expired:
+            return book
         from mainstay._engine.toolbook import Toolbook
 
         changes = self._changes
         listed = await self.shelf.all_pages("tools/list", "tools", refresh=refresh)
         book = Toolbook(self.spec.name, listed.items, modern=self.era == "modern")
-        book.expires_at = listed.expires_at
-        book.outdated = changes != self._changes  # they changed while they were listed
+        book.expires_at, book.ttl, book.public = listed.expires_at, listed.ttl, listed.public
+        self._outdated = changes != self._changes  # they changed while they were listed
         self.book = book
+        if self.setup.on_book is not None:
+            self.setup.on_book(book)
         return book
 
-    async def read(self, uri: str, *, refresh: bool = False) -> dict[str, Any]:
-        """A resource, in wire shape."""
+    async def read(
+        self, uri: str, headers: Mapping[str, str] | None = None, *, refresh: bool = False
+    ) -> dict[str, Any]:
+        """A resource, in wire shape. What was asked with headers of its own is nobody else's."""
 
         async def fetch() -> tuple[dict[str, Any], bool]:
-            return await self.converse("resources/read", {"uri": uri})
+            return await self.converse("resources/read", {"uri": uri}, headers)
 
+        if headers:
+            return (await fetch())[0]
         return await self.shelf.read(uri, fetch, refresh=refresh)
 
     @property
@@ -264,13 +270,7 @@ class Core:
         """Where the response cache keeps what this principal was told by this server."""
         agreement = self.agreement
         version = agreement.version if agreement else None
-        spec, secrets = self.spec, self.keeper().belonging.secrets
-        facts: list[Any] = [spec.url, spec.command, spec.args, sorted(spec.env.items()), spec.cwd]
-        facts.append(told_apart(secrets, named=self._principal is not None))
-        if spec.server is not None or (self._principal is None and self._is_authorized):
-            facts.append(self._own)  # nothing tells it from others: it keeps to itself
-        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        return json.dumps([spec.name, version, self._principal, digest])
+        return partition(self.spec, self.setup, self.keeper().belonging, version, self._own)
 
     # -- what changes ---------------------------------------------------------------------------
 
@@ -290,8 +290,10 @@ class Core:
                     self._changes += 1
                     self.book = None
                 self.shelf.outdate(event)
-            case Disconnected() if self.book is not None:
-                self.book.outdated = True  # the next connection may lead to a newer server
+            case Disconnected():
+                self._outdated = True  # the next connection may lead to a newer server
             case _:
                 pass
+        if self.setup.hear is not None and not isinstance(event, CallEvent):
+            self.setup.hear(event)
         self.observers.tell(event)

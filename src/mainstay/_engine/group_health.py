@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Never, cast
 
-from mainstay._engine.cancelling import cancellations, is_cancelled
 from mainstay._rules.budget import Backoff
 from mainstay._rules.membership import Health, health_after, wait_for_check
+from mainstay._wire.cancelling import cancellations, is_cancelled
 
 Ping = Callable[[], Awaitable[Any]]
 

@@ -17,16 +17,14 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ValidationError
 
-from mainstay._engine.cancelling import is_cancelled
+from mainstay._wire.cancelling import is_cancelled
+from mainstay.context import CallContext
 from mainstay.errors import ConfigError
 from mainstay.events import InputNeeded
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("mainstay.client")
 
@@ -49,12 +47,13 @@ class Inputs:
         self,
         server: str,
         patience: float,
+        principal: str | None = None,
         *,
         sampling: Answers | None = None,
         elicitation: Answers | None = None,
         roots: Answers | Sequence[str | Path] | None = None,
     ) -> None:
-        self._server, self._patience = server, patience
+        self._server, self._patience, self._principal = server, patience, principal
         given: dict[str, Answers | None] = {
             SAMPLING: sampling,
             ELICITATION: elicitation,
@@ -95,7 +94,8 @@ class Inputs:
 
     def unrelated(self, method: str, params: Mapping[str, Any], key: str = "") -> Question:
         """A question in the course of something that nobody watches."""
-        nobodys = {"server": self._server, "tool": "", "call_id": ""}
+        context = None if self._principal is None else CallContext(principal=self._principal)
+        nobodys = {"server": self._server, "tool": "", "call_id": "", "context": context}
         return Question(self.emit, method, params, nobodys, key)
 
     async def answer(self, question: Question, *, watched: bool) -> BaseModel:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any, cast
 
@@ -18,25 +18,27 @@ from mcp_types import Implementation
 
 from mainstay._engine.belonging import Belonging
 from mainstay._engine.connection import Connection
+from mainstay._engine.credentials import credentials
+from mainstay._engine.ground import Ground
 from mainstay._engine.home import Home
 from mainstay._engine.inputs import Inputs
 from mainstay._engine.negotiate import Agreement
 from mainstay._engine.opening import Opener
 from mainstay._engine.resuming import Resuming
 from mainstay._engine.reviving import Reviving
+from mainstay._engine.setup import Setup
 from mainstay._engine.watching import Watch, as_event
-from mainstay._rules.breaker import Breaker
-from mainstay._rules.budget import TokenBucket
-from mainstay._rules.classify import SessionRow
-from mainstay._rules.headers import check, split_ignored
+from mainstay._rules.classify import SESSION_ROWS
 from mainstay._rules.lifecycle import ClientState, move_client
 from mainstay._rules.recovery import Channel
+from mainstay._version import __version__
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.exchange import broken
 from mainstay.auth import Authorizer
 from mainstay.config import ServerSpec
 from mainstay.events import Connected, Disconnected, Event
-from mainstay.stores import SessionStore
+
+CLIENT_INFO = {"name": "mainstay", "version": __version__}
 
 
 class Keeper:
@@ -45,24 +47,20 @@ class Keeper:
     def __init__(
         self,
         spec: ServerSpec,
+        setup: Setup,
         *,
         headers: Mapping[str, str],
         auth: Authorizer | None,
-        principal: str | None,
-        client_info: Implementation,
-        session_rows: Sequence[SessionRow],
-        store: SessionStore | None,
-        terminate_on_close: bool | None,
         inputs: Inputs,
         emit: Callable[[Event], None],
         log_level: Callable[[], str | None],
         watch: Watch,
     ) -> None:
-        self.spec, self.auth, self.session_rows = spec, auth, session_rows
-        self._headers, self._client_info = headers, client_info
-        self._store, self._terminate, self._inputs = store, terminate_on_close, inputs
-        self._principal, self._log_level = principal, log_level
-        self._emit, self._watch = emit, watch
+        self.spec, self.auth = spec, auth
+        self.session_rows = (*setup.session_rows, *SESSION_ROWS)
+        self._setup, self._headers, self._inputs = setup, headers, inputs
+        self._store, self.terminate = setup.store, setup.terminate_on_close
+        self._log_level, self._emit, self._watch = log_level, emit, watch
         self._generation = 0
         self._reset()
 
@@ -71,12 +69,9 @@ class Keeper:
         self.state = ClientState.IDLE
         self.connection: Connection | None = None
         self.epoch = self._generation
-        self.gate = asyncio.Semaphore(1 if spec.serialize else spec.max_in_flight)
-        cooldown = spec.breaker_cooldown
-        self.breaker = Breaker(spec.breaker_threshold, cooldown, longest=max(30.0, cooldown))
-        self.bucket = TokenBucket(spec.replay_burst, spec.replay_rate)
-        self.troubled_since: float | None = None
-        """Since when nothing but transport faults came back (seconds since the epoch)."""
+        self.ground = self._setup.ground or Ground(spec, shared=False)
+        one_by_one = spec.serialize and not spec.url
+        self.gate = asyncio.Semaphore(1) if one_by_one else self.ground.gate
         self.closed = asyncio.Event()
         self.auth_lock = asyncio.Lock()
         self.auth_epoch = 0
@@ -87,9 +82,10 @@ class Keeper:
             spec,
             self._headers,
             authorized=self.auth is not None,
-            settled=self._store is not None and self._principal is None,
+            settled=self._store is not None and self._setup.principal is None,
+            vouched=self._setup.vouched,
         )
-        self._opener = self._make_opener()
+        self.opener = self._make_opener()
         self._reviving = Reviving(self._revive, self.pause)
 
     def _make_opener(self) -> Opener:
@@ -98,15 +94,16 @@ class Keeper:
             resuming = Resuming(
                 self._store,
                 self.spec,
-                self._principal,
+                self._setup.principal,
                 identity=self.belonging.secrets,
                 offers=self._inputs.offers,
             )
         return Opener(
             self.spec,
             headers=self._headers,
-            credentials=self._credentials if self.auth else None,
-            client_info=self._client_info,
+            credentials=credentials(self.spec, self._setup, self.auth),
+            ground=self.ground,
+            client_info=Implementation.model_validate(self._setup.client_info or CLIENT_INFO),
             callbacks=self._inputs.callbacks(),
             resuming=resuming,
             on_message=self._on_message,
@@ -115,7 +112,7 @@ class Keeper:
 
     @property
     def channel(self) -> Channel:
-        return self._opener.channel
+        return self.opener.channel
 
     @property
     def agreement(self) -> Agreement | None:
@@ -163,9 +160,14 @@ class Keeper:
                 self._ended_by_itself(outcome, outcome.broke)
         return outcome
 
+    async def settled(self) -> None:
+        """Wait for an opening under way."""
+        if self._opening is not None:
+            await asyncio.wait((self._opening,))
+
     async def _open_one(self) -> Connection | Exception:
         self._generation += 1
-        outcome = await self._opener.open(self._generation, self._log_level())
+        outcome = await self.opener.open(self._generation, self._log_level())
         if isinstance(outcome, Connection):
             await self._watch.stand(outcome)
         return outcome
@@ -183,15 +185,10 @@ class Keeper:
             )
         )
 
-    async def _credentials(self, method: str) -> Mapping[str, str]:
-        assert self.auth is not None
-        given = await self.auth.headers(self.spec.name, self._principal, method, self.spec.url)
-        return split_ignored(check(given, origin="the authorizer"))[0]
-
     async def knock(self) -> int | None:
         """The status that a plain GET brings, where there is HTTP."""
         async with asyncio.timeout(self.spec.timeouts.connect):
-            return await self._opener.knock()
+            return await self.opener.knock()
 
     async def pause(self, seconds: float) -> None:
         """Sleep before a replay; closing the client ends it early."""
@@ -208,16 +205,18 @@ class Keeper:
         self.connection = None
         self.state = move_client(self.state, ClientState.REPLACING)
         if lost:
-            self._opener.lost(connection)
+            self.opener.lost(connection)
         connection.retire(lost=lost)
-        self._emit(
-            Disconnected(server=self.spec.name, generation=connection.generation, reason=reason)
-        )
+        self._tell_end(connection, reason, asked=False)
+
+    def _tell_end(self, connection: Connection, reason: str, *, asked: bool) -> None:
+        name, number = self.spec.name, connection.generation
+        self._emit(Disconnected(server=name, generation=number, reason=reason, asked=asked))
 
     def renegotiate(self, connection: Connection, reason: str) -> None:
         """The era verdict was wrong, or is no longer true: the next opening probes again."""
         if self.connection is connection:
-            self._opener.era = None
+            self.ground.era = self.ground.discovery = None
             self.retire(connection, lost=False, reason=reason)
 
     def _ended_by_itself(self, connection: Connection, reason: str) -> None:
@@ -267,7 +266,7 @@ class Keeper:
         self.epoch = self._generation
         self.closed.set()
         connection, self.connection = self.connection, None
-        opener = self._opener
+        opener = self.opener
         opener.closing = True
         await self._reviving.stop()
         await asyncio.gather(
@@ -277,20 +276,23 @@ class Keeper:
             await asyncio.wait((self._opening,))
         await opener.aclose()
         if connection is not None:
-            generation = connection.generation
-            self._emit(Disconnected(server=self.spec.name, generation=generation, reason="closed"))
+            self._tell_end(connection, "closed", asked=True)
         self._reset()
 
     async def _close_one(self, connection: Connection) -> None:
         """A session that the store keeps is left at the server, unless told otherwise."""
         kept = connection.stored is not None
-        terminate = not kept if self._terminate is None else self._terminate
+        terminate = not kept if self.terminate is None else self.terminate
         if terminate and kept:
-            await self._opener.drop(connection)
+            await self.opener.drop(connection)
         await connection.aclose(terminate=terminate)
+
+    def abandon(self) -> None:
+        if self.home.loop is not None:
+            self._forget(forked=self.home.forked)
 
     def _forget(self, *, forked: bool) -> None:
         """The loop is gone, or belongs to the parent process: there is nobody left to close."""
-        self._opener.forget(forked=forked)
+        self.opener.forget(forked=forked)
         self._generation += 1
         self._reset()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from mainstay._engine.cancelling import is_cancelled
 from mainstay._engine.connection import Connection
 from mainstay._engine.keeper import Keeper
 from mainstay._engine.outgoing import Outgoing, Setback
 from mainstay._rules.recovery import Step
+from mainstay._wire.cancelling import is_cancelled
 from mainstay.auth import Authorizer
 from mainstay.errors import Failure, MainstayError
 

@@ -45,9 +45,17 @@ class DiedOfProbe(WireFault):
 
 
 async def negotiate(
-    session: ClientSession, *, mode: str, known: Era | None, probe_within: float
+    session: ClientSession,
+    *,
+    mode: str,
+    known: Era | None,
+    discovered: DiscoverResult | None = None,
+    probe_within: float,
 ) -> Agreement:
-    """Settle era and version. `known` is an earlier verdict; it spares the probe."""
+    """Settle era and version. `known` is an earlier verdict; it spares the probe. `discovered` is
+    what the server said to another client; it spares everything."""
+    if discovered is not None and mode != "legacy":
+        return _adopt(session, discovered)
     if mode == "modern":
         return _adopt(session, await _discover_or_refuse(session))
     if mode == "legacy":

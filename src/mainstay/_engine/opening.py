@@ -11,9 +11,10 @@ from typing import Any
 
 from mcp.client.session import MessageHandlerFnT
 from mcp.shared.exceptions import MCPError
-from mcp_types import Implementation
+from mcp_types import DiscoverResult, Implementation
 
 from mainstay._engine.connection import Connection
+from mainstay._engine.ground import Ground
 from mainstay._engine.negotiate import DiedOfProbe
 from mainstay._engine.resuming import Resuming
 from mainstay._rules.era import Era
@@ -41,6 +42,7 @@ class Opener:
         *,
         headers: Mapping[str, str],
         credentials: Credentials | None,
+        ground: Ground,
         client_info: Implementation,
         callbacks: Mapping[str, Any],
         resuming: Resuming | None,
@@ -48,11 +50,10 @@ class Opener:
         on_lost: Callable[[Connection, str], None],
     ) -> None:
         self._spec, self._headers, self._credentials = spec, headers, credentials
+        self._ground = ground
         self._client_info, self._callbacks = client_info, callbacks
         self._resuming, self._on_message, self._on_lost = resuming, on_message, on_lost
         self._line: Line | None = None
-        self.era: Era | None = None
-        """The server's era, once it is known."""
         self._ends_anyway = False
         """Whether the process also ends when it is not asked for its era."""
         self._agreed = False
@@ -68,7 +69,7 @@ class Opener:
     async def open(self, generation: int, log_level: str | None) -> Connection | Exception:
         """The next connection, or why there is none."""
         try:
-            self._line = self._line or line_for(self._spec, self._headers, self._credentials)
+            self._line = self._line or self._make_line(older=self._ground.older)
         except ConfigError as error:
             return error
         await self._bury(self._line)
@@ -101,7 +102,9 @@ class Opener:
             self._spec,
             generation,
             client_info=self._client_info,
-            known=known or (self.era if line.speaks_modern else Era.LEGACY),
+            known=known or (self._ground.era if line.speaks_modern else Era.LEGACY),
+            # A process has to be asked in any case: whether it is up to anything is not known.
+            discovered=self._ground.discovery if line.resumable else None,
             on_message=self._on_message,
             callbacks=self._callbacks,
             stored=stored,
@@ -115,7 +118,9 @@ class Opener:
 
     async def _settle(self, connection: Connection) -> None:
         """Remember what the opening learned."""
-        self.era = connection.era
+        self._ground.era = connection.era
+        said = connection.agreement.result if connection.agreement else None
+        self._ground.discovery = said if isinstance(said, DiscoverResult) else None
         self._agreed = self._agreed or connection.stored is None
         resumable = self._line is not None and self._line.resumable
         if self._resuming is not None and resumable and connection.era is Era.LEGACY:
@@ -131,7 +136,14 @@ class Opener:
         if self._resuming is not None:
             await self._resuming.drop(connection)
 
+    async def is_stored(self) -> bool:
+        return self._resuming is not None and await self._resuming.load() is not None
+
     # -- ways -----------------------------------------------------------------------------------
+
+    def _make_line(self, *, older: bool) -> Line:
+        link = self._ground.link()
+        return line_for(self._spec, self._headers, self._credentials, older=older, link=link)
 
     async def _bury(self, line: Line) -> None:
         """Two processes of one server might fight over what they lock: let the last one end."""
@@ -150,11 +162,11 @@ class Opener:
     async def _open_older(
         self, refusal: Connection | Exception, generation: int, log_level: str | None
     ) -> Connection | Exception:
-        older = line_for(self._spec, self._headers, self._credentials, older=True)
+        older = self._make_line(older=True)
         outcome = await self._open_on(older, generation, log_level)
         given_up = self._line if isinstance(outcome, Connection) else older
         if isinstance(outcome, Connection):
-            self._line = older
+            self._line, self._ground.older = older, True
         if given_up is not None:
             await given_up.aclose()
         return outcome if isinstance(outcome, Connection) else refusal

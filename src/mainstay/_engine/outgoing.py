@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mainstay._engine.connection import Connection
@@ -21,7 +21,7 @@ class Outgoing:
     params: dict[str, Any] | None
     timeout: float
     tool: str | None = None
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
     policy: Policy = Policy.ALWAYS
     """Reads and lists may repeat freely; a tool's call brings its own policy."""
     repeatable: bool = True

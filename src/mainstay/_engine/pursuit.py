@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from time import time
 from typing import Any
 
-from mainstay._engine.cancelling import cancellations, is_cancelled
 from mainstay._engine.clock import Clock, OutOfTime
 from mainstay._engine.connection import Connection
 from mainstay._engine.keeper import Keeper
@@ -36,6 +35,7 @@ from mainstay._rules.classify import Evidence, Trouble, classify
 from mainstay._rules.era import Era
 from mainstay._rules.recovery import Channel, Policy, Standing, Step, decide
 from mainstay._wire.attempt import Attempt
+from mainstay._wire.cancelling import cancellations, is_cancelled
 from mainstay._wire.fault import CredentialsFault, InvalidAnswer, WireFault
 from mainstay.errors import (
     CallOutcomeUnknown,
@@ -116,7 +116,7 @@ class Pursuit:
             wait = decision.replay_after
             if wait is None or not mended or self.epoch != keeper.epoch:
                 raise self._error(outcome)
-            if decision.costs_budget and not keeper.bucket.take(self._loop.time()):
+            if decision.costs_budget and not keeper.ground.bucket.take(self._loop.time()):
                 raise self._error(outcome)
             if self._out.on_replay is not None:
                 self._out.on_replay(self.attempts, wait, outcome.failure)
@@ -124,11 +124,12 @@ class Pursuit:
 
     async def _try(self) -> dict[str, Any] | Setback:
         """One attempt, with the breaker's leave and a place among those in flight."""
-        breaker = self._keeper.breaker
+        ground = self._keeper.ground
+        breaker = ground.breaker
         leave = breaker.admit(self._loop.time())
         if not leave.allowed:
             raise refused_by_breaker(
-                self._keeper.spec.name, leave.wait, self, since=self._keeper.troubled_since
+                self._keeper.spec.name, leave.wait, self, since=ground.troubled_since
             )
         try:
             async with self._keeper.gate if self._out.method else contextlib.nullcontext():
@@ -139,7 +140,7 @@ class Pursuit:
             raise
         fault = isinstance(outcome, Setback) and outcome.failure.kind in _TRANSPORT_FAULTS
         breaker.record(not fault, self._loop.time(), leave.probe)
-        self._keeper.troubled_since = (self._keeper.troubled_since or time()) if fault else None
+        ground.troubled_since = (ground.troubled_since or time()) if fault else None
         return outcome
 
     async def _send(self) -> dict[str, Any] | Setback:
@@ -184,9 +185,9 @@ class Pursuit:
         headers, param_headers = self._out.headers, self._out.param_headers
         if headers and (connection.era is Era.LEGACY or self._keeper.channel is Channel.PIPE):
             self._keeper.belonging.bind(headers)
-        if connection.era is Era.LEGACY:
+        if connection.era is Era.LEGACY or param_headers is None:
             return headers
-        return {**(headers or {}), **(param_headers() if param_headers else {})}
+        return {**(headers or {}), **param_headers()}
 
     # -- what went wrong ------------------------------------------------------------------------
 
@@ -246,7 +247,7 @@ class Pursuit:
         failure, opening = setback.failure, setback.connection is None
         if opening:
             failure = dataclasses.replace(failure, delivery=Delivery.NOT_SENT)
-        since = self._keeper.troubled_since
+        since = self._keeper.ground.troubled_since
         return error_for(
             failure, self._keeper.spec.name, self._out, self, opening=opening, since=since
         )

@@ -77,20 +77,28 @@ class Requests:
         return self._each(ResourceTemplate, listed.items)
 
     async def get_prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
     ) -> types.GetPromptResult:
         from mcp_types import GetPromptResult
 
         params = {"name": name, "arguments": dict(arguments or {})}
-        raw, _ = await self._core.converse("prompts/get", params)
+        checked = self._core.checked_headers(headers, "prompts/get")
+        raw, _ = await self._core.converse("prompts/get", params, checked)
         return self._typed(GetPromptResult, raw)
 
-    async def read_resource(self, uri: str, *, refresh: bool = False) -> types.ReadResourceResult:
+    async def read_resource(
+        self, uri: str, *, headers: Mapping[str, str] | None = None, refresh: bool = False
+    ) -> types.ReadResourceResult:
         """A resource. What a modern server lets its clients keep (`ttlMs`) is kept, and not asked
-        for again, unless `refresh`."""
+        for again, unless `refresh`, or with headers of its own."""
         from mcp_types import ReadResourceResult
 
-        return self._typed(ReadResourceResult, await self._core.read(uri, refresh=refresh))
+        checked = self._core.checked_headers(headers, "resources/read")
+        return self._typed(ReadResourceResult, await self._core.read(uri, checked, refresh=refresh))
 
     async def subscribe(self, uri: str) -> None:
         """Have observers told (`Changed`) when this resource changes, on this connection and on
@@ -111,6 +119,7 @@ class Requests:
         value: str,
         *,
         context: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> types.Completion:
         """Completions for one argument of a prompt or a resource template."""
         from mcp_types import CompleteResult
@@ -121,7 +130,8 @@ class Requests:
         }
         if context is not None:
             params["context"] = {"arguments": dict(context)}
-        raw = await self._core.pursue("completion/complete", params)
+        checked = self._core.checked_headers(headers, "completion/complete")
+        raw = await self._core.pursue("completion/complete", params, headers=checked)
         return self._typed(CompleteResult, raw).completion
 
     async def ping(self) -> float:

@@ -17,9 +17,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mainstay._engine.belonging import told_apart
-from mainstay._engine.cancelling import is_cancelled
 from mainstay._engine.connection import Connection
 from mainstay._engine.negotiate import is_known
+from mainstay._wire.cancelling import is_cancelled
 from mainstay.config import ServerSpec
 from mainstay.stores import SessionStore, StoredSession
 

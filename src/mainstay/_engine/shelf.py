@@ -67,6 +67,10 @@ class Listed:
     items: list[Any]
     expires_at: float | None
     """Seconds since the epoch. None: not before somebody says so."""
+    ttl: float = 0.0
+    """Seconds that a modern server vouches for it; 0: it does not say."""
+    public: bool = False
+    """Whether the server says that everybody is told the same."""
 
 
 class Shelf:
@@ -76,6 +80,7 @@ class Shelf:
         self._asks, self._store = asks, store
         self._cache: ResponseCache | None = None
         self._seen: dict[tuple[str, str], Any] = {}
+        self._public: set[str] = set()
 
     @property
     def cache(self) -> ResponseCache:
@@ -84,6 +89,10 @@ class Shelf:
 
             self._cache = ResponseCache(self._store)
         return self._cache
+
+    def is_public(self, method: str) -> bool:
+        """Whether the server said so of the last listing."""
+        return method in self._public
 
     # -- lists ----------------------------------------------------------------------------------
 
@@ -98,16 +107,18 @@ class Shelf:
                 return listed
         ticket = self.cache.begin(method)
         items, hints = await self._fetch(method, key)
-        expires_at = None
+        listed = Listed(items, None)
         if self._asks.era == "modern":
             ttl = hints.ttl_ms
-            expires_at = time.time() + ttl / 1000
-            kept = {"items": items, "expires_at": expires_at}
+            expires_at, public = time.time() + ttl / 1000, hints.scope == "public"
+            listed = Listed(items, expires_at, ttl / 1000, public)
+            kept = {"items": items, "expires_at": expires_at, "ttl": ttl / 1000, "public": public}
             await self.cache.put(
                 self._asks.partition, method, "", ticket, kept, ttl_ms=ttl, scope=hints.scope
             )
         self._remember(method, "", items)
-        return Listed(items, expires_at)
+        self._public = self._public - {method} | ({method} if listed.public else set())
+        return listed
 
     async def _fetch(self, method: str, key: str) -> tuple[list[Any], Hints]:
         deadline = time.monotonic() + self._asks.spec.timeouts.call
@@ -213,7 +224,9 @@ def _listed(kept: dict[str, Any] | None) -> Listed | None:
     items, until = (kept or {}).get("items"), (kept or {}).get("expires_at")
     if not isinstance(items, list) or not isinstance(until, float):
         return None
-    return Listed(cast("list[Any]", items), until)
+    ttl, public = (kept or {}).get("ttl"), (kept or {}).get("public")
+    known = isinstance(ttl, float)
+    return Listed(cast("list[Any]", items), until, ttl if known else 0.0, public is True)
 
 
 class Hints:

@@ -69,15 +69,17 @@ class KnownTool:
 class Toolbook:
     """The tools of the last complete listing, by name.
 
-    A stale one may no longer be true. It still marks and checks calls, since it is the best that
-    is known, but the next `list_tools` lists again.
+    Never changes; an expired one still marks and checks calls, since it is the best that is known,
+    but the next `list_tools` lists again.
     """
 
     def __init__(self, server: str, raw_tools: Iterable[Any], *, modern: bool) -> None:
-        self.outdated = False
-        """Whether something happened after which it may no longer be true."""
         self.expires_at: float | None = None
         """Until when the server vouches for it, in seconds since the epoch."""
+        self.ttl = 0.0
+        """For how many seconds it did, when it was listed; 0: it does not say."""
+        self.public = False
+        """Whether the server says that everybody is told the same."""
         self.tools: list[Tool] = []
         self._known: dict[str, KnownTool] = {}
         for raw in raw_tools:
@@ -87,8 +89,8 @@ class Toolbook:
                 self._known[tool.name] = KnownTool(server, tool)
 
     @property
-    def stale(self) -> bool:
-        return self.outdated or (self.expires_at is not None and time.time() >= self.expires_at)
+    def expired(self) -> bool:
+        return self.expires_at is not None and time.time() >= self.expires_at
 
     def get(self, name: str) -> KnownTool | None:
         return self._known.get(name)

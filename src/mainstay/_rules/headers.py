@@ -137,8 +137,12 @@ def split_ignored(headers: Mapping[str, str]) -> tuple[dict[str, str], tuple[str
 
 def identity(headers: Mapping[str, str], neutral: Collection[str] = ()) -> dict[str, str]:
     """Those headers that say on whose behalf: all but the neutral ones."""
-    passing = NEUTRAL.union(name.lower() for name in neutral)
-    return {name: value for name, value in _lowered(headers).items() if name not in passing}
+    passing = {name.lower() for name in neutral}
+    return {
+        name: value
+        for name, value in _lowered(headers).items()
+        if name not in NEUTRAL and name not in passing
+    }
 
 
 def conflict(bound: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:

@@ -175,16 +175,30 @@ def short(text: str) -> str:
 
 
 def strip_none(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments without those that are None, optional, and may not be null. A copy."""
-    required: Any = schema.get("required") or ()
-    properties: Any = schema.get("properties") or {}
+    """The arguments without those that are None, optional, and may not be null; in objects and
+    lists within them, too, as far as the schema says plainly what is there. A copy."""
+    return _stripped(arguments, schema, schema, 0)
 
-    def is_idle(name: str, value: Any) -> bool:
-        if value is not None or name in required or name not in properties:
-            return False
-        return not accepts_null(properties[name], schema)
 
-    return {name: value for name, value in arguments.items() if not is_idle(name, value)}
+def _stripped(value: Any, part: Any, root: Mapping[str, Any], depth: int) -> Any:
+    if isinstance(part, Mapping) and "$ref" in part:
+        part = local(cast("Mapping[str, Any]", part)["$ref"], root)
+    if not isinstance(part, Mapping) or depth > MOST_DEPTH:
+        return value
+    given = cast("Mapping[str, Any]", part)
+    if isinstance(value, list):
+        items, found = given.get("items"), cast("list[Any]", value)
+        return [_stripped(one, items, root, depth + 1) for one in found]
+    if not isinstance(value, Mapping):
+        return value
+    required: Any = given.get("required") or ()
+    properties: Any = given.get("properties") or {}
+    kept: dict[str, Any] = {}
+    for name, one in cast("Mapping[str, Any]", value).items():
+        optional = name in properties and name not in required
+        if one is not None or not optional or accepts_null(properties[name], root):
+            kept[name] = _stripped(one, properties.get(name), root, depth + 1)
+    return kept
 
 
 def accepts_null(part: Any, root: Mapping[str, Any], depth: int = 0) -> bool:

@@ -6,17 +6,20 @@ the version belong to the connection, and nobody else can set them.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from mainstay._wire.cancelling import cancellations, is_cancelled
 from mainstay._wire.exchange import unreadable
 from mainstay._wire.fault import CredentialsFault
 from mainstay._wire.reply import Reply
 
-Credentials = Callable[[str], Awaitable[Mapping[str, str]]]
-"""From an HTTP method to the headers that authorize it."""
+Credentials = Callable[[str, bool], Awaitable[Mapping[str, str]]]
+"""From an HTTP method to the headers that authorize it; and whether the request is a call that
+brings all that is said of its principal with it."""
 
 VERSION = "mcp-protocol-version"
 _SESSION = "mcp-session-id"
@@ -41,7 +44,7 @@ class Heading:
         """The headers of one request. Raises `CredentialsFault`."""
         headers = dict(self._base)
         if self._credentials is not None:
-            headers.update(await self._authorize(self._credentials, method))
+            headers.update(await self._authorize(self._credentials, method, call is not None))
         if call:
             headers.update(call)
         headers.update(protocol)
@@ -49,9 +52,16 @@ class Heading:
             headers[_SESSION] = self.session_id
         return headers
 
-    async def _authorize(self, credentials: Credentials, method: str) -> Mapping[str, str]:
+    async def _authorize(
+        self, credentials: Credentials, method: str, own: bool
+    ) -> Mapping[str, str]:
+        before = cancellations()
         try:
-            return await credentials(method)
+            return await credentials(method, own)
+        except asyncio.CancelledError as error:
+            if is_cancelled(before):
+                raise
+            kind = type(error).__name__
         except Exception as error:
             kind = type(error).__name__
         # Not chained: what an authorizer raises may quote the credentials it works with.

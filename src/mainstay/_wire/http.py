@@ -43,10 +43,9 @@ from mainstay._wire.wire import OnLost
 
 logger = logging.getLogger("mainstay.wire")
 
-_COURTESY = 5.0
-"""Bound of the messages that nobody waits for: cancellations, answers to the server."""
-_MOST_COURTESIES = 8
-"""At once: they must not crowd out calls, nor run the process out of sockets."""
+_COURTESY, _MOST_COURTESIES = 5.0, 8
+"""Seconds for a message that nobody waits for (a cancellation, an answer to the server), and how
+many at once: they must not crowd out calls, nor run the process out of sockets."""
 _BODY_LIMIT = 64 * 1024
 """Of a notification's answer, which is empty by rights."""
 _MOST_RESUMES = 3
@@ -178,15 +177,16 @@ class HttpDispatcher:
 
     async def _answer(self, reply: Reply, exchange: Exchange) -> dict[str, Any]:
         if not 200 <= reply.status < 300:
-            carried = self.session_id is not None
-            raise await refusal(reply, exchange.request_id, session=carried)
+            raise await refusal(reply, exchange.request_id, session=self.session_id is not None)
         if exchange.method == "initialize":
             self._heading.capture_session(reply)
         return await self._reader.answer(reply, exchange)
 
-    async def _post(self, body: bytes, headers: Mapping[str, str]) -> None:
+    async def _post(
+        self, body: bytes, headers: Mapping[str, str], call: Mapping[str, str] | None = None
+    ) -> None:
         """POST a message that has no answer."""
-        sent = await self._heading.write("POST", headers)
+        sent = await self._heading.write("POST", headers, call)
         try:
             reply = await self._link.send("POST", sent, body, Attempt())
             try:
@@ -204,11 +204,11 @@ class HttpDispatcher:
         self,
         method: str,
         protocol: Mapping[str, str],
-        call_headers: Mapping[str, str] | None = None,
+        call: Mapping[str, str] | None = None,
         *,
         may_idle: bool = False,
     ) -> Reply:
-        headers = await self._heading.write(method, protocol, call_headers)
+        headers = await self._heading.write(method, protocol, call)
         del headers["content-type"]
         return await self._link.send(method, headers, None, Attempt(), may_idle=may_idle)
 
@@ -220,14 +220,16 @@ class HttpDispatcher:
         if running and exchange.cancellable and not exchange.modern:
             params = {"requestId": exchange.request_id, "reason": "the caller went away"}
             body = jsonrpc.notification("notifications/cancelled", params)
-            headers = {**(exchange.attempt.headers or {}), **exchange.headers}
-            self.errands.start(self.send_in_courtesy(body, headers), context=Context())
+            sending = self.send_in_courtesy(body, exchange.headers, exchange.attempt.headers)
+            self.errands.start(sending, context=Context())
 
-    async def send_in_courtesy(self, body: bytes, headers: Mapping[str, str]) -> None:
+    async def send_in_courtesy(
+        self, body: bytes, headers: Mapping[str, str], call: Mapping[str, str] | None
+    ) -> None:
         """POST a message that nobody waits for. Bounded; what goes wrong is only noted."""
         try:
             async with asyncio.timeout(_COURTESY), self._courtesies:
-                await self._post(body, headers)
+                await self._post(body, headers, call)
         except (MCPError, TimeoutError) as error:
             logger.debug("a message that nobody waits for was not taken: %s", error)
 

@@ -33,7 +33,9 @@ class Replies(Protocol):
 
     errands: Errands
 
-    async def send_in_courtesy(self, body: bytes, headers: Mapping[str, str]) -> None: ...
+    async def send_in_courtesy(
+        self, body: bytes, headers: Mapping[str, str], call: Mapping[str, str] | None
+    ) -> None: ...
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -136,5 +138,4 @@ class Inbox:
             body = jsonrpc.error_response(request_id, INTERNAL_ERROR, "the client's handler failed")
         finally:
             self._answering.pop(request_id, None)
-        headers = {**(exchange.attempt.headers or {}), **exchange.headers}
-        await self._outbound.send_in_courtesy(body, headers)
+        await self._outbound.send_in_courtesy(body, exchange.headers, exchange.attempt.headers)

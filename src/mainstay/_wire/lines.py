@@ -28,8 +28,10 @@ def line_for(
     credentials: Credentials | None,
     *,
     older: bool = False,
+    link: Link | None = None,
 ) -> Line:
-    """The way to this server. `older`: as HTTP was in 2024-11-05. Raises `ConfigError`."""
+    """The way to this server. `older`: as HTTP was in 2024-11-05. `link`: an HTTP client that
+    others use, too. Raises `ConfigError`."""
     if spec.command:
         from mainstay._wire.stdio import StdioDuct
 
@@ -38,7 +40,7 @@ def line_for(
         from mainstay._wire.local import LocalDuct
 
         return PipeLine(spec, lambda: LocalDuct(spec))
-    return HttpLine(spec, headers, credentials, older=older or spec.transport == "sse")
+    return HttpLine(spec, headers, credentials, older=older or spec.transport == "sse", link=link)
 
 
 class HttpLine:
@@ -56,8 +58,9 @@ class HttpLine:
         credentials: Credentials | None,
         *,
         older: bool,
+        link: Link | None,
     ) -> None:
-        self._link = Link(spec)
+        self._link, self._owns_link = link or Link(spec), link is None
         self._spec, self._headers, self._credentials = spec, headers, credentials
         self.channel = Channel.PIPE if older else Channel.REQUESTS
         self.resumable = self.speaks_modern = not older
@@ -79,10 +82,12 @@ class HttpLine:
         return reply.status
 
     async def aclose(self) -> None:
-        await self._link.aclose()
+        if self._owns_link:
+            await self._link.aclose()
 
     def forget(self, *, forked: bool) -> None:
-        self._link.forget()
+        if self._owns_link:
+            self._link.forget()
 
 
 class PipeLine:

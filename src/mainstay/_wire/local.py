@@ -28,12 +28,13 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared._context_streams import create_context_streams
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, jsonrpc_message_adapter
+from mcp_types import INTERNAL_ERROR, ToolAnnotations, jsonrpc_message_adapter
 
 from mainstay._wire.attempt import Attempt, current_attempt
 from mainstay._wire.duct import Epitaph, Received
 from mainstay._wire.exchange import broken
 from mainstay.config import ServerSpec
+from mainstay.config.functions import ToolFunction, as_tools
 from mainstay.errors import ConfigError
 
 logger = logging.getLogger("mainstay.wire")
@@ -145,13 +146,17 @@ def _server_of(spec: ServerSpec) -> Server[Any]:
         return cast("Server[Any]", given)
     if isinstance(given, MCPServer):
         return _under(cast("MCPServer[Any]", given))
-    functions = cast("tuple[Any, ...]", given if isinstance(given, tuple) else (given,))
+    try:
+        functions = as_tools(
+            cast("tuple[Any, ...]", given if isinstance(given, tuple) else (given,))
+        )
+    except ConfigError as error:
+        raise ConfigError(
+            error.problem, remedy=error.remedy, server=spec.name, key="server"
+        ) from None
     made = _new_server(spec.name)
     for function in functions:
         _add(made, function, spec.name)
-    if len({function.__name__ for function in functions}) < len(functions):
-        what, remedy = "two functions have the same name", "Rename one of them"
-        raise ConfigError(what, server=spec.name, key="server", remedy=remedy)
     return _under(made)
 
 
@@ -169,31 +174,52 @@ def _under(server: MCPServer[Any]) -> Server[Any]:
     return server._lowlevel_server  # pyright: ignore[reportPrivateUsage]
 
 
-def _add(server: MCPServer[Any], function: Any, name: str) -> None:
-    remedy = "Give an MCPServer of the SDK, or functions with typed parameters"
-    if not callable(function) or isinstance(function, type) or not hasattr(function, "__name__"):
-        what = f"{type(function).__name__} is neither a server nor a function"
-        raise ConfigError(what, server=name, key="server", remedy=remedy)
+def _add(server: MCPServer[Any], tool: ToolFunction, name: str) -> None:
+    hints = ToolAnnotations(
+        read_only_hint=tool.read_only,
+        destructive_hint=tool.destructive,
+        idempotent_hint=tool.idempotent,
+        open_world_hint=tool.open_world,
+    )
     try:
-        server.add_tool(_unblocking(cast("Callable[..., Any]", function)))
+        server.add_tool(
+            _unblocking(tool),
+            name=tool.name,
+            title=tool.title,
+            description=tool.description,
+            annotations=hints if hints != ToolAnnotations() else None,
+        )
     except Exception as error:
-        what = f"{function.__name__} cannot be a tool: {error}"
+        what = f"{tool.name} cannot be a tool: {error}"
+        remedy = "Give an MCPServer of the SDK, or functions with typed parameters"
         raise ConfigError(what, server=name, key="server", remedy=remedy) from None
 
 
-def _unblocking(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """A sync function in a thread. The SDK (2.3.0) would do so, too, but when the call is
-    cancelled it waits for the thread, however long that takes."""
-    if inspect.iscoroutinefunction(function):
-        return function
+def _unblocking(tool: ToolFunction) -> Callable[..., Awaitable[Any]]:
+    """What the SDK calls, by names alone, and reads as if it were the function.
 
-    @functools.wraps(function)
-    async def in_thread(**arguments: Any) -> Any:
-        run = functools.partial(function, **arguments)
-        found = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+    A sync function runs in a thread. The SDK (2.3.0) would do so, too, but when the call is
+    cancelled it waits for the thread, however long that takes.
+    """
+    signature, is_async = tool.signature(), tool.is_async
+    by_place = [
+        one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_ONLY
+    ]
+
+    async def run(**arguments: Any) -> Any:
+        placed = [arguments.pop(name) for name in by_place]
+        if is_async:
+            return await tool(*placed, **arguments)
+        call = functools.partial(tool, *placed, **arguments)
+        found = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
         return await found if inspect.isawaitable(found) else found
 
-    return in_thread
+    run.__name__ = run.__qualname__ = tool.name
+    run.__signature__ = signature
+    run.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+    if signature.return_annotation is not signature.empty:
+        run.__annotations__["return"] = signature.return_annotation
+    return run
 
 
 async def _contain(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:

@@ -222,8 +222,8 @@ class PipeDispatcher:
             self.errands.start(self._ask_for_a_sign_of_life(), context=Context(), owed=False)
         params = {"requestId": exchange.request_id, "reason": "the caller went away"}
         body = jsonrpc.notification("notifications/cancelled", params)
-        headers = {**(attempt.headers or {}), **exchange.headers}
-        self.errands.start(self.send_in_courtesy(body, headers), context=Context())
+        sending = self.send_in_courtesy(body, exchange.headers, attempt.headers)
+        self.errands.start(sending, context=Context())
 
     async def _ask_for_a_sign_of_life(self) -> None:
         """A stream that broke without a word (a gateway, a laptop's lid) looks like a slow server.
@@ -231,17 +231,20 @@ class PipeDispatcher:
         Any word counts, even a refusal. Without one no more calls go there; those that wait may.
         """
         asked_at = time.monotonic()
-        await self.send_in_courtesy(jsonrpc.request(f"life-{next(self._ids)}", "ping", None), {})
+        body = jsonrpc.request(f"life-{next(self._ids)}", "ping", None)
+        await self.send_in_courtesy(body, {}, None)
         await asyncio.sleep(_SIGN_OF_LIFE)
         self._doubted = self._duct.heard_at < asked_at
         if self._doubted and self._epitaph is None:
             self._on_lost("it gives no sign of life")
 
-    async def send_in_courtesy(self, body: bytes, headers: Mapping[str, str]) -> None:
+    async def send_in_courtesy(
+        self, body: bytes, headers: Mapping[str, str], call: Mapping[str, str] | None
+    ) -> None:
         """Send a message that nobody waits for. Bounded; what goes wrong is only noted."""
         try:
             async with asyncio.timeout(_COURTESY):
-                await self._send(body, Attempt(), {"headers": dict(headers)})
+                await self._send(body, Attempt(call), {"headers": dict(headers)})
         except (MCPError, TimeoutError) as error:
             logger.debug("a message that nobody waits for was not taken: %s", error)
 

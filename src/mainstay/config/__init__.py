@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Pending,
         difference,
     )
+    from mainstay.config.functions import tool
     from mainstay.config.loading import load
     from mainstay.config.schemas import schema
     from mainstay.config.watching import watch
@@ -42,6 +43,7 @@ __all__ = [
     "redact_url",
     "schema",
     "secrets_of_url",
+    "tool",
     "watch",
 ]
 
@@ -57,6 +59,7 @@ _LAZY = {
     "difference": "configuration",
     "load": "loading",
     "schema": "schemas",
+    "tool": "functions",
     "watch": "watching",
 }
 

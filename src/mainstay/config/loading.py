@@ -18,6 +18,7 @@ from mainstay.config import dialects, reading
 from mainstay.config.approval import Approvals, FileApprovals, default_path, digest_of, home_of
 from mainstay.config.configuration import Configuration, Origin, Pending
 from mainstay.config.dialects import environment
+from mainstay.config.doubts import doubts_about, warn
 from mainstay.config.draft import Document, Draft
 from mainstay.config.expand import Meanings
 from mainstay.config.formats import check_depth, parse_env, parse_json, parse_toml
@@ -25,7 +26,7 @@ from mainstay.config.frozen import FrozenDict
 from mainstay.config.inputs import Answers, Inputs
 from mainstay.config.redact import redact_args
 from mainstay.config.settle import Settled, settle
-from mainstay.config.spec import ServerSpec, doubts_about, warn
+from mainstay.config.spec import ServerSpec
 from mainstay.errors import ConfigError
 
 NAMED_BY = "MAINSTAY_CONFIG"

@@ -1,4 +1,4 @@
-"""Reading a configuration's files: the only module here that does.
+"""Reading a configuration's files, and those it names: the only module here that does.
 
 Whatever the disk holds, it is a text or a `ConfigError`: no device is waited for, nothing large is
 read, and no byte that is not UTF-8 is guessed at.
@@ -49,7 +49,7 @@ def text_of(path: Path, file: str) -> str:
         place = f"{file}:{line}"
         raise ConfigError("it is not UTF-8", remedy="Save it as UTF-8", file=place) from None
     if not text.strip():
-        raise ConfigError("it is empty", remedy="Describe a server, or remove it", file=file)
+        raise ConfigError("it is empty", remedy="Fill it, or remove it", file=file)
     return text
 
 
@@ -67,6 +67,6 @@ def _content(path: Path, file: str) -> bytes:
         remedy = "Make it readable, or name another"
         raise ConfigError(f"it cannot be read: {reason}", remedy=remedy, file=file) from None
     if len(content) > LARGEST:
-        remedy = "Name the configuration; this is something else"
+        remedy = "Name another; no text of ours is as long"
         raise ConfigError(f"it has more than {LARGEST} bytes", remedy=remedy, file=file)
     return content

@@ -7,6 +7,7 @@ its author wrote them. A server that is switched off is not looked at any furthe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -16,8 +17,8 @@ from mainstay.config.draft import Draft, Entry, Setting
 from mainstay.config.expand import Meanings, expand
 from mainstay.config.model import Frozen
 from mainstay.config.reach import reach
-from mainstay.config.spec import ServerSpec, name_for
-from mainstay.config.transports import OF_A_PROGRAM, OF_HTTP
+from mainstay.config.spec import ServerSpec
+from mainstay.config.transports import OF_A_PROGRAM, OF_HTTP, name_for
 from mainstay.config.words import as_number, switch
 from mainstay.errors import ConfigError
 
@@ -121,6 +122,9 @@ class _One:
                     self._wrong(f"{other!r} says the same", "Keep one of them", setting)
                 self.used.setdefault(setting.key, setting)
         self._read_env_file(given)
+        prompts = given.get("prompts_file")
+        if isinstance(prompts, str) and prompts:
+            given["prompts_file"] = str(self.draft.document.folder / os.path.expanduser(prompts))
         try:
             reach(given)
         except ConfigError as error:

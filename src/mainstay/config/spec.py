@@ -7,13 +7,10 @@ this machine, a secret in a URL) is a warning.
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
-import warnings
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -24,24 +21,25 @@ from pydantic import (
     model_validator,
 )
 
+from mainstay.config.doubts import ConfigWarning as ConfigWarning
+from mainstay.config.doubts import doubts_about, warn
 from mainstay.config.expand import expand
 from mainstay.config.frozen import FrozenDict
+from mainstay.config.functions import with_tags
 from mainstay.config.model import Frozen
 from mainstay.config.parts import PROGRAM_START, TLS, Seconds, Timeouts, with_patience
-from mainstay.config.redact import (
-    HIDDEN,
-    redact_args,
-    redact_url,
-    secrets_of_args,
-    secrets_of_url,
+from mainstay.config.redact import HIDDEN, redact_args, redact_url, secrets_of_args
+from mainstay.config.tools import (
+    DerivedHeaders,
+    Guides,
+    Offered,
+    Patterns,
+    Tags,
+    ToolHeaders,
+    ToolTags,
 )
-from mainstay.config.transports import (
-    check_transport,
-    in_our_words,
-    is_local_server,
-    name_of_local,
-)
-from mainstay.config.urls import as_name, check_http_url, is_loopback, name_from, problem
+from mainstay.config.transports import as_mapping, check_transport, name_for
+from mainstay.config.urls import check_http_url, problem
 from mainstay.errors import ConfigError
 
 Count = Annotated[int, Field(ge=0)]
@@ -55,6 +53,7 @@ def _settled(server: Any) -> Any:
     return tuple(cast("list[Any]", server)) if isinstance(server, list) else server
 
 
+_MOST_SESSIONS, _MOST_PROCESSES = 128, 8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KEY = re.compile(r"[\x21-\x7e]+")  # visible ASCII: RFC 6750 allows less, servers take more
 
@@ -81,6 +80,11 @@ class ServerSpec(Frozen):
     """Sent with every request. Values are treated as secrets."""
     neutral_headers: frozenset[str] = frozenset()
     """Per-call headers that say nothing about who is calling (trace headers never do)."""
+    tool_headers: ToolHeaders = Field(default=FrozenDict(), repr=False)
+    """Sent with calls of single tools, by name. Values are treated as secrets."""
+    derived_headers: DerivedHeaders = FrozenDict()
+    """Headers made from a call's context: a name for `user`, `session`, `execution`, `trace` or
+    `principal`. A list of these, or `true` for all, has names such as `x-user-id`."""
     api_key: SecretStr | None = None
     """Sent as `Authorization: Bearer` with every request."""
     mode: Literal["auto", "legacy", "modern"] = "auto"
@@ -116,6 +120,26 @@ class ServerSpec(Frozen):
     """Hear what the server says outside of calls even when nobody observes."""
     health_interval: Seconds | None = None
     """Seconds between two looks at whether it is alive. None: as often as its group does."""
+    session: Literal["shared", "principal", "call"] | None = None
+    """Whose session a call uses. `shared`: one for all, and a call with another identity is
+    refused. `principal`: each principal's own. `call`: one for each call. None: the server's own
+    for calls without identity, and for the others each principal's."""
+    max_sessions: Annotated[int, Field(gt=0)] | None = None
+    """How many sessions of principals may be open at once; each is a process, if the server is a
+    program. None: 128, and 8 for programs."""
+    include_tools: Offered = ()
+    """Globs over the server's own names of tools: only these are offered. Empty: all."""
+    exclude_tools: Patterns = ()
+    """These are not offered, even if they are included."""
+    tags: Tags = frozenset()
+    """Of all its tools."""
+    tool_tags: ToolTags = FrozenDict()
+    """Further ones, by glob over the names of tools."""
+    prompts_file: str | None = None
+    """A file, or a folder of files, with prompts of your own beside the server's."""
+    guides: Guides = FrozenDict()
+    """What is appended to the description of a tool, by glob over their names. One word is the name
+    of a prompt, `*` is the whole prompts file; what has a blank in it is the text itself."""
 
     @classmethod
     def parse(
@@ -131,7 +155,7 @@ class ServerSpec(Frozen):
         if isinstance(value, ServerSpec):
             return value
         try:
-            given = _as_mapping(value)
+            given = as_mapping(value)
             own = given.get("name")
             name = own if isinstance(own, str) else name
             given = expand(given, os.environ if env is None else env)
@@ -168,7 +192,7 @@ class ServerSpec(Frozen):
             check_http_url(url)
         return url
 
-    @field_validator("command", "cwd")
+    @field_validator("command", "cwd", "prompts_file")
     @classmethod
     def _check_command(cls, text: str | None) -> str | None:
         if text is not None and "\0" in text:
@@ -209,11 +233,25 @@ class ServerSpec(Frozen):
     def _show_values(self, values: Mapping[str, str]) -> dict[str, str]:
         return dict.fromkeys(values, HIDDEN)
 
+    @field_serializer("tool_headers", when_used="json")
+    def _show_tool_headers(self, given: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+        return {tool: dict.fromkeys(values, HIDDEN) for tool, values in given.items()}
+
+    @property
+    def session_bound(self) -> int:
+        """How many sessions of principals may be open at once."""
+        return self.max_sessions or (_MOST_PROCESSES if self.command else _MOST_SESSIONS)
+
     @model_validator(mode="before")
     @classmethod
     def _be_patient(cls, given: Any) -> Any:
         """Programs may have to be downloaded before they say a word."""
         return with_patience(given, PROGRAM_START)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_tags(cls, given: Any) -> Any:
+        return with_tags(given)
 
     @model_validator(mode="after")
     def _check_transport(self) -> Self:
@@ -225,60 +263,3 @@ class ServerSpec(Frozen):
         for doubt in doubts_about(self):
             warn(doubt)
         return self
-
-
-def doubts_about(spec: ServerSpec) -> tuple[str, ...]:
-    """What works but is unwise."""
-    parts, said = urlsplit(spec.url), list[str]()
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        said.append(f"plain http beyond this machine: {redact_url(spec.url)}")
-    if secrets_of_url(spec.url):
-        said.append("the URL carries a secret; use headers or api_key instead")
-    if not spec.tls.verify and parts.scheme == "https":
-        said.append("certificates are not verified; name your own CA in tls.ca_file")
-    return tuple(f"{spec.name}: {doubt}" for doubt in said)
-
-
-class ConfigWarning(UserWarning):
-    """A configuration that works but is unwise."""
-
-
-def warn(message: str) -> None:
-    """Warn at the first line that is not ours."""
-    frame, level = inspect.currentframe(), 1
-    while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, ConfigWarning, stacklevel=level)
-
-
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] in ("mainstay", "pydantic")
-
-
-def _as_mapping(value: object) -> dict[str, Any]:
-    if isinstance(value, str):
-        return {"url": value}
-    if is_local_server(value):
-        return {"server": value}
-    if not isinstance(value, Mapping):
-        remedy = 'Write it as {"url": "http://…"} or {"command": "…", "args": […]}'
-        raise ConfigError(f"a server is a URL or a mapping, not {_kind(value)}", remedy=remedy)
-    found = cast("Mapping[Any, Any]", value)
-    for key in found:
-        if not isinstance(key, str):
-            raise ConfigError(f"a key is a text, not {_kind(key)}", remedy="Correct the key")
-    return in_our_words(dict(found))
-
-
-def name_for(given: Mapping[str, Any]) -> str:
-    """A name for a server that was given none."""
-    if given.get("server") is not None:
-        return name_of_local(given["server"])
-    command = given.get("command")
-    if isinstance(command, str) and command:
-        return as_name(re.split(r"[\\/]", command.split()[0])[-1] if command.strip() else "")
-    return name_from(given.get("url"))
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 from pydantic import SecretStr
 
-from mainstay.config.urls import as_name, problem
+from mainstay.config.urls import as_name, name_from, problem
 from mainstay.errors import ConfigError
 
-OF_HTTP = ("headers", "api_key", "proxy")
+OF_HTTP = ("headers", "tool_headers", "derived_headers", "api_key", "proxy")
 OF_A_PROGRAM = ("args", "env", "cwd")
 _FITTING = {"url": ("http", "sse"), "command": ("stdio",), "server": ("local",)}
 
@@ -102,3 +103,33 @@ def name_of_local(server: object) -> str:
     first = next(iter(cast("list[object]", server)), None) if listed else server
     own = getattr(first, "name", None) or getattr(first, "__name__", None)
     return as_name(own) if isinstance(own, str) else "local"
+
+
+def as_mapping(value: object) -> dict[str, Any]:
+    """What describes one server, whatever it was given as."""
+    if isinstance(value, str):
+        return {"url": value}
+    if is_local_server(value):
+        return {"server": value}
+    if not isinstance(value, Mapping):
+        remedy = 'Write it as {"url": "http://…"} or {"command": "…", "args": […]}'
+        raise ConfigError(f"a server is a URL or a mapping, not {_kind(value)}", remedy=remedy)
+    found = cast("Mapping[Any, Any]", value)
+    for key in found:
+        if not isinstance(key, str):
+            raise ConfigError(f"a key is a text, not {_kind(key)}", remedy="Correct the key")
+    return in_our_words(dict(found))
+
+
+def name_for(given: Mapping[str, Any]) -> str:
+    """A name for a server that was given none."""
+    if given.get("server") is not None:
+        return name_of_local(given["server"])
+    command = given.get("command")
+    if isinstance(command, str) and command:
+        return as_name(re.split(r"[\\/]", command.split()[0])[-1] if command.strip() else "")
+    return name_from(given.get("url"))
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -27,10 +27,24 @@ OURS: Mapping[str, str] = {
 }
 """Accepted everywhere, the last three under the names that other people chose."""
 
+OF_OTHERS: Mapping[str, str] = {
+    "includeTools": "include_tools",  # Gemini CLI
+    "excludeTools": "exclude_tools",
+    "allowedTools": "include_tools",  # Deep Agents
+    "disabledTools": "exclude_tools",  # Roo, Windsurf, Deep Agents
+    "enabled_tools": "include_tools",  # Codex
+    "disabled_tools": "exclude_tools",
+    "allowed_tools": "include_tools",  # OpenAI's API
+    "allowed_tool_names": "include_tools",  # OpenAI Agents
+    "blocked_tool_names": "exclude_tools",
+}
+"""What other products call the tools that are offered and those that are not. Understood wherever
+their entries may turn up: everywhere but in our own file."""
+
 OF_ONE_SERVER = frozenset(
     {
         *("name", "url", "endpoint", "command", "args", "server", "type", "transport"),
-        *("api_key", "enabled", "env_file"),
+        *("api_key", "enabled", "env_file", "prompts_file"),
     }
 )
 """What no default can say."""

@@ -222,17 +222,19 @@ def test_a_local_server_in_the_environment_is_a_program_or_a_python_file(tmp_pat
     assert (program.command, program.transport) == ("tools", None)
 
 
-@pytest.mark.filterwarnings("ignore::mainstay.config.spec.ConfigWarning")
-def test_cortex_flows_own_keys_are_read_or_warned_of(tmp_path: Path):
+def test_cortex_flows_own_keys_are_read(tmp_path: Path):
     env = {
         "MCP_SERVER_UTILS_TYPE": "local",
         "MCP_SERVER_UTILS_TRANSPORT": "stdio",
         "MCP_SERVER_UTILS_LOCAL_PATH": "/app/utils_server.py",
         "MCP_SERVER_UTILS_PROMPTS_FILE": "/app/prompts.md",
+        "MCP_SERVER_UTILS_PROMPT_TOOL_ASSOCIATION": "query_database",
     }
     found = load(env=env, cwd=tmp_path, approvals=MemoryApprovals())
     assert found["utils"].args == ("/app/utils_server.py",)
-    assert any("MCP_SERVER_UTILS_PROMPTS_FILE" in text for text in found.warnings)
+    assert found["utils"].prompts_file == "/app/prompts.md"
+    assert found["utils"].guides == {"query_database": "*"}
+    assert found.warnings == ()
 
 
 def add(a: int, b: int) -> int:

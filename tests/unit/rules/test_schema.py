@@ -379,9 +379,46 @@ def test_none_is_dropped_where_it_is_optional_and_null_is_not_allowed(name: str)
     assert given_arguments == {name: None, "other": 1}
 
 
-def test_only_none_is_dropped_and_only_at_the_top():
+def test_only_none_is_dropped_and_only_where_the_schema_says_what_is_there():
     arguments = {"plain": "", "several": 0, "unknown": None, "any": {"plain": None}}
     assert strip_none(arguments, NULLS) == arguments
+
+
+INNER = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
+NESTED: dict[str, Any] = {
+    "type": "object",
+    "$defs": {"Inner": {**INNER, "required": ["b"]}, "Round": {"$ref": "#/$defs/Round"}},
+    "properties": {
+        "one": {"$ref": "#/$defs/Inner"},
+        "many": {"type": "array", "items": {"$ref": "#/$defs/Inner"}},
+        "loose": {"type": "array"},
+        "round": {"$ref": "#/$defs/Round"},
+        "elsewhere": {"$ref": "other.json"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({"one": {"a": None, "b": None}}, {"one": {"b": None}}),
+        ({"many": [{"a": None}, {"a": "x"}, None]}, {"many": [{}, {"a": "x"}, None]}),
+        ({"loose": [{"a": None}]}, {"loose": [{"a": None}]}),
+        ({"round": {"a": None}}, {"round": {"a": None}}),
+        ({"elsewhere": {"a": None}}, {"elsewhere": {"a": None}}),
+    ],
+)
+def test_none_is_dropped_within_objects_and_lists_too(given: Any, left: Any):
+    assert strip_none(given, NESTED) == left
+
+
+def test_a_value_as_deep_as_can_be_is_left_as_it_is():
+    schema: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    schema["properties"]["inner"] = {"$ref": "#"}
+    value: dict[str, Any] = {"x": None}
+    for _ in range(200):
+        value = {"inner": value}
+    assert strip_none(value, schema) == value
 
 
 def test_without_a_usable_schema_nothing_is_dropped():

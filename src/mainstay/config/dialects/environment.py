@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from mainstay.config.configuration import Origin
 from mainstay.config.dialects.plain import entries
 from mainstay.config.draft import Document, Draft, Entry, Setting, same
 from mainstay.config.formats import parse_json
-from mainstay.config.words import OURS, Vocabulary, switch
+from mainstay.config.tools import guides_of
+from mainstay.config.words import OF_OTHERS, OURS, Vocabulary, switch
 from mainstay.errors import ConfigError
 
 PREFIX, LISTED = "MCP_SERVER_", "MCP_SERVERS"
@@ -43,11 +44,16 @@ KEYS: Mapping[str, str] = {
     "RETRY_ATTEMPTS": "max_replays",
     "HEALTH_CHECK_INTERVAL": "health_interval",
     "CONNECTION_POOL_SIZE": "max_in_flight",
+    "PROMPTS_FILE": "prompts_file",
+    "PROMPT_TOOL_ASSOCIATION": "guides",
 }
-_OF_OTHERS = ("PROMPTS_FILE", "PROMPT_TOOL_ASSOCIATION")
-"""Keys of Cortex-Flow that say nothing about reaching a server."""
+_CONVERTED: Mapping[str, Callable[[Any], Any]] = {
+    "ARGS": lambda value: arguments(value),
+    "PROMPTS_FILE": lambda value: value or None,
+    "PROMPT_TOOL_ASSOCIATION": guides_of,
+}
 _SPELLED = {ours: theirs for theirs, ours in reversed(KEYS.items())}
-WORDS = Vocabulary({**OURS, "disabled": "disabled"}, strict=True)
+WORDS = Vocabulary({**OURS, **OF_OTHERS, "disabled": "disabled"}, strict=True)
 
 
 def read(document: Document) -> Draft:
@@ -87,7 +93,7 @@ def _entry(draft: Draft, name: str, variables: list[tuple[str, str]]) -> Entry:
         for key, variable in variables:
             value = draft.document.value[variable]
             origin = draft.document.origin((variable,), variable)
-            convert = arguments if key == "ARGS" else same
+            convert = _CONVERTED.get(key, same)
             yield Setting(KEYS[key], value, variable, origin, (variable,), convert)
 
     first = draft.document.origin((variables[0][1],), f"{PREFIX}{name}_…")
@@ -108,8 +114,6 @@ def _tell(draft: Draft, variable: str, servers: Mapping[str, object]) -> None:
     origin = draft.document.origin((variable,))
     for name in servers:
         if variable.startswith(f"{PREFIX}{name}_"):
-            if variable.endswith(_OF_OTHERS):
-                break
             remedy = f"Known: {', '.join(f'{PREFIX}{name}_{key}' for key in KEYS)}"
             draft.mistakes.add(
                 "unknown key", remedy=remedy, origin=origin, server=name.lower(), key=variable

@@ -12,9 +12,9 @@ from typing import Any, cast
 from mainstay.config.draft import Draft, Entry, Setting, Steps
 from mainstay.config.spec import ServerSpec
 from mainstay.config.transports import is_local_server, name_of_local
-from mainstay.config.words import OURS, Vocabulary, settings_of
+from mainstay.config.words import OF_OTHERS, OURS, Vocabulary, settings_of
 
-WORDS = Vocabulary({**OURS, "server": "server"}, strict=True)
+WORDS = Vocabulary({**OURS, **OF_OTHERS, "server": "server"}, strict=True)
 
 _KINDS: dict[type[Any], str] = {
     dict: "a mapping",

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from mainstay.config.dialects.plain import entries
 from mainstay.config.draft import Draft
-from mainstay.config.words import OURS, Vocabulary, as_number
+from mainstay.config.words import OF_OTHERS, OURS, Vocabulary, as_number
 
 _ASKING = frozenset({"alwaysAllow", "autoApprove"})
 _SECONDS_AT_MOST = 3600
@@ -57,6 +57,7 @@ def as_texts(_entry: Mapping[str, Any]) -> Callable[[Any], Any]:
 WORDS = Vocabulary(
     words={
         **OURS,
+        **OF_OTHERS,
         "envFile": "env_file",
         "disabled": "disabled",
         "serverUrl": "url",  # Windsurf

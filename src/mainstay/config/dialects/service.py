@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from mainstay.config.dialects.plain import entries, kind
 from mainstay.config.draft import Draft, Setting, Steps
-from mainstay.config.words import OF_ONE_SERVER, OURS, Vocabulary, switch
+from mainstay.config.words import OF_ONE_SERVER, OF_OTHERS, OURS, Vocabulary, switch
 
-WORDS = Vocabulary({**OURS, "disabled": "disabled"}, silent=frozenset({"description"}))
+WORDS = Vocabulary({**OURS, **OF_OTHERS, "disabled": "disabled"}, silent=frozenset({"description"}))
 
 
 def read(draft: Draft) -> None:

@@ -13,11 +13,11 @@ from typing import Any, cast
 from mainstay.config.dialects.plain import entries, kind
 from mainstay.config.dialects.products import as_texts
 from mainstay.config.draft import Draft, Input, Steps
-from mainstay.config.words import OURS, Vocabulary
+from mainstay.config.words import OF_OTHERS, OURS, Vocabulary
 
 Values = dict[str, Any]
 WORDS = Vocabulary(
-    words={**OURS, "envFile": "env_file", "disabled": "disabled"},
+    words={**OURS, **OF_OTHERS, "envFile": "env_file", "disabled": "disabled"},
     silent=frozenset({"dev", "gallery", "version"}),
     convert={"env": as_texts},
 )

@@ -1,0 +1,73 @@
+"""Where everything that a call needs is found: the servers, the catalogue, the rules of the house.
+
+The face is `Runtime`; this is what it, its calls and its reloading have in common. Nothing here
+opens or closes a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mainstay._catalogue.catalogue import Catalogue
+from mainstay._catalogue.difference import difference
+from mainstay._catalogue.supplier import Supplier
+from mainstay._catalogue.tool import Caller
+from mainstay._engine.figures import Figures
+from mainstay._engine.observing import Observers
+from mainstay._runtime.events import CatalogueChanged
+from mainstay._runtime.finding import Finding
+from mainstay._runtime.gate import Gate
+from mainstay._runtime.speaking import HeaderProvider
+from mainstay._runtime.views import offer_of
+
+
+class Desk(Finding):
+    """One for each runtime."""
+
+    def __init__(self, gate: Gate, provider: HeaderProvider | None, caller: Caller) -> None:
+        super().__init__(gate, provider, caller)
+        self.observers = Observers("runtime")
+        self.figures = Figures()
+        self._claimed: frozenset[str] = frozenset()
+        """The names of all servers since the opening."""
+
+    # -- servers --------------------------------------------------------------------------------
+
+    def enlist(self, suppliers: Mapping[str, Supplier]) -> None:
+        """These are the servers now."""
+        before, self.suppliers = self.suppliers, dict(suppliers)
+        self._claimed = self._claimed.union(suppliers)
+        self._whole.clear()
+        for name, supplier in before.items():
+            if suppliers.get(name) is not supplier:
+                self._tell_changes(name)
+            if name not in suppliers:
+                self.figures.forget(name)
+        self._tell_changes("")
+
+    def clear(self) -> None:
+        """There are none any more; nobody has to be told."""
+        self.suppliers = {}
+        self.catalogue = Catalogue.of((), self.catalogue.revision + 1)
+        self._claimed = frozenset()
+        self._whole.clear()
+
+    def publish(self, supplier: Supplier) -> None:
+        """A server's stock is another one."""
+        if self.suppliers.get(supplier.name) is supplier:
+            self._tell_changes(supplier.name)
+
+    def _tell_changes(self, server: str) -> None:
+        old = self.catalogue
+        offers = [offer_of(supplier) for supplier in self.suppliers.values()]
+        new = Catalogue.of(offers, old.revision + 1, self._claimed)
+        changes = difference(old, new)
+        if not changes and old.stale == new.stale:
+            self.catalogue = Catalogue.of(offers, old.revision, self._claimed)
+            return
+        self.catalogue = new
+        if server:
+            event = CatalogueChanged(
+                server=server, revision=new.revision, changes=changes, stale=server in new.stale
+            )
+            self.observers.tell(event)

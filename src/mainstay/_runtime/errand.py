@@ -1,0 +1,191 @@
+"""One call, from a name to its result: find the tool, lend a client, call, give back.
+
+What can be known without a server is refused without one. The time that finding and waiting take
+is the call's own. A server that is replaced meanwhile is no reason to fail: what was not sent is
+sent to the one in its place.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any
+
+from mainstay._engine.call import Emit
+from mainstay._engine.calling import Calling
+from mainstay._engine.tenancy import Lease, Superseded
+from mainstay._engine.wanted import OnProgress, Wanted
+from mainstay._runtime.desk import Desk
+from mainstay._runtime.finding import Found, ToolName, parts
+from mainstay.context import CallContext
+from mainstay.errors import (
+    CallNotSentInTime,
+    Delivery,
+    FailureKind,
+    InvalidArguments,
+    MainstayError,
+    NotOffered,
+)
+from mainstay.events import CallEvent, Failed, Progress, Started
+from mainstay.results import CallResult
+
+_SWAPS = 5
+"""How often a server may be replaced under one call."""
+_OUT_OF_REACH = (FailureKind.UNREACHABLE, FailureKind.EXITED)
+_A_MOMENT = 0.001
+"""Seconds that finding a tool may take without being counted."""
+
+
+class Errand:
+    """Belongs to the task that carries it out; used once."""
+
+    def __init__(
+        self, desk: Desk, name: ToolName, wanted: Wanted, context: CallContext | None
+    ) -> None:
+        self._desk, self._name, self._wanted, self._context = desk, name, wanted, context
+        self._began = monotonic()
+
+    async def carry_out(self, emit: Emit | None = None) -> CallResult:
+        try:
+            if problem := self._wanted.problem():
+                raise self._desk.refused(self._wanted.name, problem)
+            found, lease = await self._prepare()
+            wanted = self._timed(found, lease)
+        except BaseException as error:
+            self._tell_failure(error, emit)
+            raise
+        running = self._desk.figures.begin(found.supplier.name, found.tool.tool)
+        try:
+            if lease.core.book is not found.stock.book:
+                lease.core.book = found.stock.book
+            result = await Calling(lease.core, wanted).carry_out(self._noting(found, emit))
+        except BaseException as error:
+            running.failed(error)
+            failure = error.failure if isinstance(error, MainstayError) else None
+            if failure is not None and failure.kind in _OUT_OF_REACH:
+                found.supplier.doubt()
+            raise
+        finally:
+            lease.give_back()
+        running.done(result)
+        return result
+
+    # -- before sending -------------------------------------------------------------------------
+
+    async def _prepare(self) -> tuple[Found, Lease]:
+        self._began = monotonic()
+        for _ in range(_SWAPS):
+            try:
+                return await self._find()
+            except Superseded:
+                if not self._desk.is_open:
+                    raise
+        return await self._find()
+
+    async def _find(self) -> tuple[Found, Lease]:
+        wanted, desk = self._wanted, self._desk
+        desk.check_open()
+        found = await desk.find(self._name, self._context, wanted.headers, self._left(None))
+        if found.lease is not None:
+            return found, found.lease
+        sessions, identity = found.supplier.sessions, found.speaker.identity
+        lease = sessions.lend_now(identity)
+        if lease is None:
+            lease = await sessions.lend(identity, self._left(found) or 0)
+        return found, lease
+
+    def _left(self, found: Found | None) -> float | None:
+        """Seconds; None: as many as the server's configuration gives."""
+        total = self._wanted.timeout
+        if total is None and found is not None:
+            total = found.supplier.spec.timeouts.call
+        if total is None:
+            return None
+        return max(total - (monotonic() - self._began), 0.0)
+
+    def _timed(self, found: Found, lease: Lease) -> Wanted:
+        """The call as it goes to its client, if there is any time left for it."""
+        timeout = self._wanted.timeout
+        if monotonic() - self._began > _A_MOMENT:
+            timeout = self._left(found)
+            if not timeout:
+                lease.give_back()
+                raise self._late(found)
+        return self._for_tool(found, timeout)
+
+    def _for_tool(self, found: Found, timeout: float | None) -> Wanted:
+        wanted = self._wanted
+        return Wanted(
+            found.tool.tool,
+            wanted.arguments,
+            found.headers,
+            wanted.meta,
+            timeout,
+            self._on_progress(found),
+            wanted.input,
+            wanted.input_responses,
+            wanted.request_state,
+            self._context,
+            settled=True,
+        )
+
+    def _late(self, found: Found) -> CallNotSentInTime:
+        server, tool = found.tool.key
+        text = f"{server}: {tool} was given up before it could be sent. It did not run"
+        return CallNotSentInTime(text, server=server, tool=tool, delivery=Delivery.NOT_SENT)
+
+    # -- telling --------------------------------------------------------------------------------
+
+    def _tell_failure(self, error: BaseException, emit: Emit | None) -> None:
+        """A call that came to nothing before there was a client to tell of it."""
+        server, tool = self._meant(error)
+        if server:
+            self._desk.figures.begin(server, tool).failed(error)
+        if emit is None and not self._desk.observers:
+            return
+        about: dict[str, Any] = {"server": server, "tool": tool, "call_id": uuid.uuid4().hex}
+        for event in (Started(**about), Failed(error=error, **about)):
+            if emit is not None:
+                emit(event)
+            self._desk.observers.tell(event)
+
+    def _meant(self, error: BaseException) -> tuple[str, str]:
+        """The server and its tool, as far as they are known to be there."""
+        try:
+            server, tool = parts(self._name)
+        except InvalidArguments:
+            return "", str(self._wanted.name)
+        supplier = self._desk.suppliers.get(server)
+        if supplier is not None and (supplier.offers(tool) or not isinstance(error, NotOffered)):
+            return server, tool if supplier.offers(tool) else str(self._wanted.name)
+        return "", str(self._wanted.name)
+
+    def _noting(self, found: Found, emit: Emit | None) -> Emit | None:
+        """Tools that report progress are remembered."""
+        if emit is None:
+            return None
+        figures, key = self._desk.figures, found.tool.key
+
+        def noting(event: CallEvent) -> None:
+            if isinstance(event, Progress):
+                figures.progress(*key)
+            emit(event)
+
+        return noting
+
+    def _on_progress(self, found: Found) -> OnProgress | None:
+        given = self._wanted.on_progress
+        if given is None:
+            return None
+        return _noted(given, lambda: self._desk.figures.progress(*found.tool.key))
+
+
+def _noted(given: OnProgress, note: Callable[[], None]) -> OnProgress:
+    def on_progress(
+        progress: float, total: float | None, message: str | None
+    ) -> Awaitable[None] | None:
+        note()
+        return given(progress, total, message)
+
+    return on_progress

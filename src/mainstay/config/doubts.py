@@ -1,0 +1,50 @@
+"""What works but is unwise: told as a warning, at the line that asked for it."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from mainstay.config.parts import TLS
+from mainstay.config.redact import redact_url, secrets_of_url
+from mainstay.config.urls import is_loopback
+
+
+class ConfigWarning(UserWarning):
+    """A configuration that works but is unwise."""
+
+
+class Doubtful(Protocol):
+    """As much of a `ServerSpec` as is judged here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def tls(self) -> TLS: ...
+
+
+def doubts_about(spec: Doubtful) -> tuple[str, ...]:
+    parts, said = urlsplit(spec.url), list[str]()
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        said.append(f"plain http beyond this machine: {redact_url(spec.url)}")
+    if secrets_of_url(spec.url):
+        said.append("the URL carries a secret; use headers or api_key instead")
+    if not spec.tls.verify and parts.scheme == "https":
+        said.append("certificates are not verified; name your own CA in tls.ca_file")
+    return tuple(f"{spec.name}: {doubt}" for doubt in said)
+
+
+def warn(message: str) -> None:
+    """Warn at the first line that is not ours."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, ConfigWarning, stacklevel=level)
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in ("mainstay", "pydantic")

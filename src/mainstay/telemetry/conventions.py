@@ -1,0 +1,101 @@
+"""The words of OpenTelemetry's semantic conventions for MCP, and how ours become theirs.
+
+Which version, and where we knowingly differ, is said in `otel`. Names that the conventions lack
+begin with `mainstay.`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from mainstay.config import ServerSpec
+from mainstay.errors import CallError, CallOutcomeUnknown, MainstayError
+from mainstay.events import Completed, Disconnected, Failed, Replaying
+from mainstay.telemetry.facts import end_of, facts_of_failure
+
+Attributes = dict[str, str | int | float | bool]
+
+BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+"""Seconds; as the conventions recommend for both durations."""
+METHOD = "tools/call"
+SERVER = "mainstay.server.name"
+VERSION = "mcp.protocol.version"
+OTHER = "_OTHER"
+TOOL_ERROR = "tool_error"
+CANCELLED = "cancelled"
+_PORTS = {"http": 80, "https": 443}
+
+
+def of_server(spec: ServerSpec) -> Attributes:
+    """Where a server is. Of a URL only host and port: all else of it may be secret."""
+    if spec.command:
+        return {"network.transport": "pipe"}
+    if not spec.url:
+        return {}
+    parts = urlsplit(spec.url)
+    return {
+        "network.transport": "tcp",
+        "network.protocol.name": "http",
+        "server.address": parts.hostname or "",
+        "server.port": parts.port or _PORTS[parts.scheme],
+    }
+
+
+def of_call(server: str, tool: str) -> Attributes:
+    """What is known when it begins."""
+    return {
+        "mcp.method.name": METHOD,
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": tool,
+        SERVER: server,
+    }
+
+
+def of_outcome(event: Completed | Failed) -> Attributes:
+    """What is known when it has ended; `error.type` is there if, and only if, it failed."""
+    if isinstance(event, Completed):
+        return {"error.type": TOOL_ERROR} if event.result.is_error else {}
+    attributes: Attributes = {"error.type": _error_type(event.error)}
+    failure = event.error.failure if isinstance(event.error, MainstayError) else None
+    if failure is not None and failure.code is not None:
+        attributes["rpc.response.status_code"] = str(failure.code)
+    return attributes
+
+
+def _error_type(error: BaseException) -> str:
+    """The JSON-RPC code that answered the call, or the name of the error's type."""
+    if not isinstance(error, Exception):
+        return CANCELLED
+    if not isinstance(error, MainstayError):
+        return OTHER
+    failure = error.failure if isinstance(error, CallError) else None
+    doubtful = isinstance(error, CallOutcomeUnknown)  # an earlier attempt is the headline
+    if failure is None or failure.code is None or doubtful:
+        return type(error).__name__
+    return str(failure.code)
+
+
+def of_effort(event: Completed | Failed) -> Attributes:
+    """For spans only: numbers, and how far a failed call got."""
+    if isinstance(event, Completed):
+        return {"mainstay.attempts": event.result.attempts}
+    attributes: Attributes = {}
+    if isinstance(event.error, MainstayError):
+        attributes["mainstay.delivery"] = event.error.delivery.value
+    if isinstance(event.error, CallError):
+        attributes["mainstay.attempts"] = event.error.attempts
+    return attributes
+
+
+def of_replay(event: Replaying) -> Attributes:
+    """One failed attempt, as the event of a span."""
+    facts: Mapping[str, str | int] = facts_of_failure(event.failure)
+    told: Attributes = {f"mainstay.{name}": value for name, value in facts.items()}
+    return {"mainstay.attempt": event.attempt, "mainstay.after": event.after, **told}
+
+
+def of_end(event: Disconnected) -> Attributes:
+    """Why a connection ended, if not because it was closed."""
+    reason = end_of(event)
+    return {} if reason == "closed" else {"error.type": reason}

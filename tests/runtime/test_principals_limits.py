@@ -1,0 +1,172 @@
+"""What belongs to a server holds over all of its users: sockets, calls in flight, the breaker."""
+
+import asyncio
+from contextvars import ContextVar
+
+import anyio
+import pytest
+
+from mainstay import CallContext, Event, ServerUnavailable
+from mainstay.testing import Behaviour, Rule, ScriptedServer
+from tests.runtime._identity import (
+    BOUND,
+    Era,
+    busy,
+    every_era,
+    failure_of,
+    house,
+    kinds,
+    named,
+    runtime_for,
+    seen,
+    sessions_of,
+    together,
+    until,
+)
+
+
+@pytest.mark.requirement("H3")
+async def test_a_modern_server_is_discovered_once_for_all():
+    async with house("modern", {"max_sessions": 5}, health_interval=None) as (server, runtime):
+        for number in range(20):
+            await seen(runtime, named(f"user-{number}", f"token-{number}"))
+        found = kinds(await server.requests())
+        assert found.count("server/discover") == 1
+        assert found.count("tools/list") == 1
+        assert found.count("tools/call") == 20
+        assert [r.headers["authorization"] for r in await server.requests("tools/call")] == [
+            f"token-{number}" for number in range(20)
+        ]
+
+
+@pytest.mark.requirement("H3")
+@every_era
+async def test_users_who_come_one_after_the_other_share_a_socket(era: Era):
+    async with house(era, {"max_sessions": 3}) as (server, runtime):
+        before = await server.connections()
+        for number in range(20):
+            await seen(runtime, named(f"user-{number}", f"token-{number}"))
+        assert await server.connections() <= before + 2
+
+
+@pytest.mark.requirement("H4")
+@every_era
+async def test_the_limit_of_calls_in_flight_counts_everybodys(era: Era):
+    async with house(era, {"max_in_flight": 3}) as (server, runtime):
+        everybody = [named(f"user-{number}") for number in range(6)]
+        await together(*(seen(runtime, context) for context in everybody))
+        async with busy(server, runtime, *everybody[:3]) as calls:
+            others = [
+                asyncio.create_task(runtime.call("kit.record", context=context))
+                for context in everybody
+            ]
+            await anyio.wait_all_tasks_blocked()
+            assert await server.requests(tool="record") == []
+            calls[0].cancel()
+            await together(*others)
+            assert not any(call.done() for call in calls[1:])
+
+
+@pytest.mark.requirement("H4")
+@every_era
+async def test_a_server_that_is_down_for_one_principal_is_down_for_all(era: Era):
+    spec = {"breaker_threshold": 3, "breaker_cooldown": 30, "max_replays": 0}
+    async with house(era, spec) as (server, runtime):
+        await seen(runtime, named("ann"))
+        await seen(runtime, named("ben"))
+        await server.script(Rule(tool="headers", do=Behaviour(drop="after_body")))
+        for _ in range(3):
+            await failure_of(seen(runtime, named("ann")))
+        before = len(await server.requests())
+        for who in ("ann", "ben", "new"):
+            error = await failure_of(runtime.call("kit.record", context=named(who)))
+            assert isinstance(error, ServerUnavailable)
+        assert len(await server.requests(tool="record")) == 0
+        assert len(await server.requests(tool="headers")) == 5
+        assert len(await server.requests()) == before
+
+
+async def test_one_request_at_a_time_is_one_for_all_users():
+    async with house("legacy", {"serialize": True}) as (server, runtime):
+        who = [named(f"user-{number}") for number in range(4)]
+        await together(*(seen(runtime, context) for context in who))
+        async with busy(server, runtime, who[0]) as (call,):
+            other = asyncio.create_task(runtime.call("kit.record", context=who[1]))
+            await anyio.wait_all_tasks_blocked()
+            await asyncio.wait((other,), timeout=0.1)  # what must not happen tells nobody
+            alone = not await server.requests(tool="record")
+            call.cancel()
+            async with asyncio.timeout(BOUND):
+                await other
+        assert alone
+
+
+# -- context variables --------------------------------------------------------------------------
+
+WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
+
+
+class Listener:
+    """An authorizer that notes in whose context it is asked for whom."""
+
+    def __init__(self) -> None:
+        self.heard: set[tuple[str | None, str]] = set()
+
+    async def headers(
+        self, server: str, principal: str | None, method: str, url: str
+    ) -> dict[str, str]:
+        self.heard.add((principal, WHO.get()))
+        return {}
+
+    async def challenged(self, status: int, headers: object) -> bool:
+        return False
+
+
+@pytest.mark.requirement("H4")
+@every_era
+async def test_a_callers_context_variables_reach_nothing_that_is_done_for_another(era: Era):
+    auth, told = Listener(), set[tuple[str, str]]()
+
+    def observer(event: Event) -> None:
+        told.add((type(event).__name__, WHO.get()))
+
+    def provider(context: CallContext, server: str) -> dict[str, str]:
+        return {"x-who": WHO.get(), "x-principal": str(context.principal)}
+
+    async with house(era, {"max_sessions": 3}, auth=auth, header_provider=provider) as (
+        server,
+        runtime,
+    ):
+        runtime.observe(observer)
+
+        async def user(name: str) -> None:
+            WHO.set(name)
+            for _ in range(3):
+                found = await seen(runtime, named(name))
+                assert found["x-who"] == name
+
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            for number in range(12):
+                group.create_task(user(f"user-{number}"))
+        await server.forget_sessions()
+        await together(*(seen(runtime, named(f"user-{number}")) for number in range(3)))
+    for principal, context in auth.heard:
+        assert context in ("nobody", principal)
+    for kind, context in told:
+        if kind in ("Connected", "Disconnected", "Changed", "CatalogueChanged"):
+            assert context == "nobody"
+    for record in await server.requests():
+        if "x-principal" in record.headers:
+            assert record.headers["x-who"] in ("nobody", record.headers["x-principal"])
+
+
+@pytest.mark.requirement("H4")
+async def test_what_a_principal_was_shown_and_where_it_spoke_ends_with_the_runtime():
+    async with ScriptedServer.local(era="legacy") as server:
+        runtime = runtime_for(server)
+        for _ in range(2):
+            async with runtime:
+                await seen(runtime, named("ann", x_who="ann"))
+                assert runtime.servers[0].sessions == 1
+        await until(lambda: runtime.servers == ())
+        assert len(sessions_of(await server.requests(), "x-who", "ann")) == 2
