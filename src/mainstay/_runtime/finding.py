@@ -19,14 +19,13 @@ from mainstay._catalogue.stock import TOOLS, Stock
 from mainstay._catalogue.supplier import Supplier
 from mainstay._catalogue.tool import Caller, Tool
 from mainstay._engine.home import Home
-from mainstay._engine.tenancy import Lease
+from mainstay._engine.tenancy import Lease, Superseded
 from mainstay._rules import headers as header_rules
 from mainstay._runtime.gate import Gate
 from mainstay._runtime.speaking import PATIENCE, HeaderProvider, Speaker, speaker_for
 from mainstay._runtime.views import Views
 from mainstay.context import CallContext
 from mainstay.errors import (
-    AmbiguousTool,
     CallNotSentInTime,
     ConfigError,
     Delivery,
@@ -210,29 +209,56 @@ class Finding(Views):
         if isinstance(given, str):
             raise self.refused(given, "names are a list; one alone is written [name]")
         names = list(given)
-        whole = await self.whole(context)
+        at_their_servers = await asyncio.gather(
+            *(self._resolved(name, context) for name in names), return_exceptions=True
+        )
         found: list[Tool] = []
         missing: list[LookupError] = []
-        for name in names:
-            parts(name)
-            try:
-                async with self._patiently(named(name), None):
-                    self._check_missing(whole, named(name))
-                    tool = await self.seen(whole, partial(_tool, named(name)), context)
-            except (UnknownTool, AmbiguousTool) as error:
-                missing.append(error)
-                continue
-            if isinstance(name, Tool) and tool.key != name.key:
-                missing.append(UnknownTool(f"there is no tool {name.name[:200]!r} any more"))
-                continue
-            own = name.own_headers if isinstance(name, Tool) else tool.own_headers
-            found.append(replace(tool, own_headers=own, caller=self._caller, context=context))
+        for name, tool in zip(names, at_their_servers, strict=True):
+            if isinstance(tool, UnknownTool):
+                missing.append(tool)
+            elif isinstance(tool, BaseException):
+                raise tool
+            else:
+                own = name.own_headers if isinstance(name, Tool) else tool.own_headers
+                found.append(replace(tool, own_headers=own, caller=self._caller, context=context))
         if len(missing) == 1:
             raise missing[0]
         if missing:
             text = f"{len(missing)} of {len(names)} tools: {'; '.join(map(str, missing))}"
             raise UnknownTool(text)
         return found
+
+    async def _resolved(self, name: ToolName, context: CallContext | None) -> Tool:
+        """At its server, if the name says which; otherwise among all that this caller is shown."""
+        server, tool = parts(name)
+        if not server and (meant := self.catalogue.for_model(tool)) is not None:
+            server, tool = meant.key
+        stock = await self._stock_at(server, context)
+        async with self._patiently(named(name), None):
+            found = stock.tools.get(tool) if stock else None
+            if found is not None and await self.gate.lets("see", found, context):
+                return found
+        if isinstance(name, Tool):
+            raise UnknownTool(f"there is no tool {name.name[:200]!r} any more")
+        whole = await self.whole(context)
+        async with self._patiently(named(name), None):
+            self._check_missing(whole, named(name))
+            return await self.seen(whole, partial(_tool, named(name)), context)
+
+    async def _stock_at(self, server: str, context: CallContext | None) -> Stock | None:
+        """What the server of this name offers this caller; None: there is none."""
+        while (supplier := self.suppliers.get(server)) is not None:
+            try:
+                speaker = await self.speaker(supplier, context, None)
+                within = supplier.spec.timeouts.call
+                return await supplier.stock_for(speaker.identity, within, frozenset({TOOLS}))
+            except Superseded:
+                if not self.is_open or (
+                    self.suppliers.get(server) is supplier and supplier.retired
+                ):
+                    raise
+        return None
 
     async def search(
         self, query: str, limit: int, context: CallContext | None, tags: Collection[str] | None

@@ -126,7 +126,8 @@ class ServerSpec(Frozen):
     for calls without identity, and for the others each principal's."""
     max_sessions: Annotated[int, Field(gt=0)] | None = None
     """How many sessions of principals may be open at once; each is a process, if the server is a
-    program. None: 128, and 8 for programs."""
+    program. The one that has been idle the longest gives way; one in use never does, so as many
+    busy principals keep all others waiting. None: 128, and 8 for programs."""
     include_tools: Offered = ()
     """Globs over the server's own names of tools: only these are offered. Empty: all."""
     exclude_tools: Patterns = ()
