@@ -1,0 +1,113 @@
+"""The page of the adapters: each "yes" has its test, and models read what the page says."""
+
+import ast
+import inspect
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainstay import CallResult, Delivery, errors
+from mainstay.adapters._telling import can_mend, sentence, tool_error
+from mainstay.errors import CallError, Failure, FailureKind, MainstayError
+from tests.docs.markdown import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "adapters.md"
+HOW_TO = ROOT / "docs" / "how-to"
+TEXT = PAGE.read_text(encoding="utf-8")
+FRAMEWORKS = ("langchain", "uipath", "adk", "openai-agents", "pydantic-ai")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table under a heading, without its head."""
+    part = TEXT.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    found = [line for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[2:]]
+
+
+# -- what each can do ---------------------------------------------------------------------------
+
+CELLS = [cell for row in rows("What each can do") for cell in row[1:]]
+USED = [found[1] for cell in CELLS if (found := re.fullmatch(r"\[yes[^\]]*\]\[([\w-]+)\]", cell))]
+DEFINED = re.findall(r'^\[([\w-]+)\]: (\S+) "(\w+)"$', TEXT, re.MULTILINE)
+
+
+def functions_of(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {one.name for one in tree.body if isinstance(one, kinds) and one.name.startswith("test")}
+
+
+def test_every_yes_has_a_link_and_every_link_is_used_once():
+    assert len(CELLS) == len(rows("What each can do")) * len(FRAMEWORKS)
+    assert sum(cell.lstrip("[").startswith("yes") for cell in CELLS) == len(USED)
+    assert sorted(USED) == sorted(name for name, _, _ in DEFINED)
+    assert len(USED) == len(set(USED)) > 50
+
+
+@pytest.mark.parametrize(("name", "file", "test"), DEFINED, ids=[one[0] for one in DEFINED])
+def test_the_test_behind_a_yes_exists(name: str, file: str, test: str):
+    assert test in functions_of(PAGE.parent / file)
+    framework = next(one for one in FRAMEWORKS if name.startswith(f"{one}-"))
+    assert Path(file).name.startswith(f"test_{framework.replace('-', '_')}")
+
+
+def test_every_framework_has_a_page_and_an_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for framework in FRAMEWORKS:
+        page = (HOW_TO / f"use-in-{framework}.md").read_text(encoding="utf-8")
+        assert f"`mainstay[{framework}]`" in " ".join(page.split())
+        assert framework in extras["optional-dependencies"]
+
+
+# -- what a model is told -----------------------------------------------------------------------
+
+TOLD = rows("What a model is told")
+NAMED = [
+    (kind, row[1], row[2]) for row in TOLD for kind in re.findall(r"`([A-Z]\w+[a-z])`", row[0])
+]
+TOOL, PROBLEMS, CODE = "notes__add", ("a: wrong", "b: missing"), -32000
+OURS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, MainstayError) and kind.__name__[0] != "_"
+]
+
+
+def made(kind: type[MainstayError], delivery: Delivery = Delivery.UNKNOWN) -> MainstayError:
+    given: dict[str, Any] = {
+        "server": "notes",
+        "tool": "add",
+        "delivery": delivery,
+        "problems": PROBLEMS,
+        "failure": Failure(FailureKind.REJECTED, delivery, "no", code=CODE),
+        "candidates": (),
+        "result": None,
+        "requests": {},
+    }
+    wanted = inspect.signature(kind.__init__).parameters
+    return kind("It failed", **{name: given[name] for name in given if name in wanted})
+
+
+def shown(told: str) -> str:
+    return told.format(tool=TOOL, problems="; ".join(PROBLEMS), code=CODE)
+
+
+@pytest.mark.parametrize(("kind", "told", "move"), NAMED, ids=[one[0] for one in NAMED])
+def test_a_model_reads_what_the_page_says(kind: str, told: str, move: str):
+    error = made(getattr(errors, kind))
+    assert sentence(error, TOOL) == shown(told)
+    assert can_mend(error) == (move == "may mend it")
+
+
+def test_the_page_has_every_sentence_of_the_code_and_no_other():
+    others = [made(CallError, delivery) for delivery in Delivery]
+    said = {sentence(error, TOOL) for error in (*map(made, OURS), *others)}
+    assert said == {shown(row[1]) for row in TOLD}
+
+
+def test_a_tool_without_a_word_is_told_as_the_page_says():
+    silent = CallResult({"content": [], "isError": True}, "notes", "add")
+    assert tool_error(silent, "{tool}") in " ".join(TEXT.split())
