@@ -4,9 +4,9 @@
 # Node.js 20 with npm, if the tests against servers written in JavaScript are to run.
 
 PYTHON  ?= python3
-# Test processes at once: `make test WORKERS=2`. One at a time by default, because many tests
-# measure gaps between events and start servers of their own.
-WORKERS ?= 0
+# Test processes at once, each with whole modules of tests: `make test WORKERS=0` for none beside this
+# one. Two by default: one after the other, seven thousand tests take twice as long.
+WORKERS ?= 2
 # More for pytest: `make test ARGS="-k session -x"`.
 ARGS    ?=
 
@@ -17,7 +17,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install --quiet --cons
 TEST  := $(BIN)/python -m pytest tests $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadscope)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench docs lint types format snapshot clean
+.PHONY: help install demo test check bench peers docs lint types format snapshot clean
 
 help:
 	@echo "make install    the virtual environment, with mainstay and the tools in it"
@@ -25,6 +25,7 @@ help:
 	@echo "make test       the tests"
 	@echo "make check      all that CI runs: format, lint, types, imports, docs, tests, coverage"
 	@echo "make bench      measure the cost of a call"
+	@echo "make peers      each framework's own MCP integration beside ours, in trouble"
 	@echo "make docs       fail when a generated page is stale"
 	@echo "make lint       format check, lint, import contracts"
 	@echo "make types      pyright, strict"
@@ -69,6 +70,18 @@ check: lint types docs
 bench: $(STAMP)
 	$(BIN)/python benchmarks/calls.py
 
+# In an environment of its own: CI has no need of what the frameworks' integrations need.
+PEERS := .venv-peers/bin
+.venv-peers/.installed: pyproject.toml constraints.txt
+	@test -x $(PEERS)/python || $(PYTHON) -m venv .venv-peers
+	$(PEERS)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt hatchling
+	$(PEERS)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+	  --no-build-isolation --editable '.[peers]'
+	@touch $@
+
+peers: .venv-peers/.installed
+	@for script in benchmarks/peers/*.py; do echo "== $$script"; $(PEERS)/python $$script || exit 1; done
+
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py --check
 
@@ -89,6 +102,6 @@ snapshot: $(STAMP)
 	$(BIN)/python tests/test_public_api.py --write
 
 clean:
-	rm -rf .venv build dist htmlcov .coverage .coverage.* coverage.json \
+	rm -rf .venv .venv-peers build dist htmlcov .coverage .coverage.* coverage.json \
 	  .pytest_cache .ruff_cache .import_linter_cache .hypothesis tests/interop/node_modules
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,7 +4,8 @@ The same agent loop, the same scripted model, the same server that misbehaves on
 is what happened here and now, in both eras of the protocol. Nothing leaves this machine.
 
 ADK's toolset speaks the modern protocol only when told to (`ADK_ENABLE_MCP_MODERN_PROTOCOL`), which
-it is here; the last row is without. Its search for Google's credentials is switched off.
+it is where the server is modern; the last row is without. Its search for Google's credentials is
+switched off. A step of progress is whatever is in the stream between a tool's call and its answer.
 
     python benchmarks/peers/adk.py [--json FILE]
 """
@@ -206,11 +207,8 @@ async def unavailable(stage: Stage) -> str:
 
 
 async def by_default(stage: Stage) -> str:
-    os.environ.pop(MODERN)
-    try:
-        events = await stage.run([("echo", {"text": "hello"})])
-    finally:
-        os.environ[MODERN] = "1"
+    os.environ.pop(MODERN, None)
+    events = await stage.run([("echo", {"text": "hello"})])
     return "works" if all(map(is_good, answers(events))) else told(events)
 
 
@@ -241,9 +239,10 @@ async def users(stage: Stage) -> str:
 
 async def progress(stage: Stage) -> str:
     events = await stage.run([("steps", {"count": 3})])
-    seen = [event for event in events if event.partial and event.custom_metadata]
+    called = [bool(event.get_function_calls()) for event in events].index(True)
+    answered = [bool(event.get_function_responses()) for event in events].index(True)
     also = "" if stage.called is None else f", {len(stage.called)} to a callback of one's own"
-    return f"{len(seen)} of 3 steps in the stream{also}"
+    return f"{answered - called - 1} of 3 steps in the stream{also}"
 
 
 async def changes(stage: Stage) -> str:
@@ -287,6 +286,9 @@ ROWS: dict[str, Callable[[Stage], Awaitable[str]]] = {
 
 async def measure(row: Callable[[Stage], Awaitable[str]], who: str, era: Any) -> str:
     settings: dict[str, Any] = {"era": era, "encoding": "sse"}
+    os.environ.pop(MODERN, None)
+    if era == "modern":
+        os.environ[MODERN] = "1"
     async with contextlib.AsyncExitStack() as servers:
         kit = await servers.enter_async_context(ScriptedServer.spawn(**settings))
         try:
@@ -305,7 +307,7 @@ async def main() -> None:
     given = options.parse_args()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")  # ADK calls most of what it has experimental
-    os.environ |= {"GOOGLE_API_USE_CLIENT_CERTIFICATE": "false", MODERN: "1"}
+    os.environ["GOOGLE_API_USE_CLIENT_CERTIFICATE"] = "false"
     print(f"google-adk {version('google-adk')}, mcp {version('mcp')}")
     found: dict[str, dict[str, str]] = {}
     for name, row in ROWS.items():

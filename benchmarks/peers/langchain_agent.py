@@ -4,8 +4,8 @@ The same agent, the same scripted model, the same server that misbehaves on purp
 what happened here and now, in both eras of the protocol. Nothing leaves this machine.
 
 LangChain's own is `langchain.mcp` (in beta), which needs `langchain[mcp]`, that is FastMCP 4. Where
-that is not installed it is left out, and said so. Its column is written after its source (1.4.7)
-and has not been run yet: check it before it is quoted.
+that is not installed it is left out, and said so. Its adapter is open as long as the row lasts; it
+is given ada's headers, since it takes one set for all runs.
 
     python benchmarks/peers/langchain_agent.py
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import importlib.util
 import itertools
 import logging
@@ -68,6 +69,8 @@ class Stage:
 
     def __init__(self, kit: ScriptedServer, found: list[Any], prefix: str) -> None:
         self.kit, self._found, self._prefix = kit, found, prefix
+        self.called: list[float] | None = None
+        """The steps that a callback was given, where there is one."""
 
     def agent(self, *turns: tuple[str, dict[str, Any]]) -> Any:
         model = Model(turns=[(self._prefix + name, arguments) for name, arguments in turns])
@@ -87,8 +90,12 @@ async def disturbed(stage: Stage, trouble: Callable[[], Awaitable[object]]) -> s
     first, second = stage.agent(("record", {"key": "a"})), stage.agent(("record", {"key": "b"}))
     await stage.run(first)
     await trouble()
-    [answer] = await stage.run(second)
-    return f"{answer.status}, ran {await stage.kit.executions('b')}x"
+    try:
+        [answer] = await stage.run(second)
+        said = answer.status
+    except Exception as error:
+        said = f"the run fails with {type(error).__name__}"
+    return f"{said}, ran {await stage.kit.executions('b')}x"
 
 
 async def lost_session(stage: Stage) -> str:
@@ -126,8 +133,8 @@ async def tokens(stage: Stage) -> str:
         headers = {"authorization": f"Bearer {user}"}
         await stage.run(stage.agent(("headers", {})), principal=user, headers=headers)
     calls = await stage.kit.requests(tool="headers")
-    seen = {call.headers.get("authorization") for call in calls}
-    return "each its own" if seen == {"Bearer ada", "Bearer grace"} else "not by run"
+    ada, grace = (call.headers.get("authorization") for call in calls)
+    return f"ada's call: {ada!r}; grace's call: {grace!r}"
 
 
 async def progress(stage: Stage) -> str:
@@ -135,13 +142,16 @@ async def progress(stage: Stage) -> str:
     config = {"configurable": {"thread_id": "t"}}
     async with asyncio.timeout(BOUND):
         stream = agent.astream({"messages": "Hello"}, config, stream_mode="custom")
-        return f"{len([event async for event in stream])} of 3 steps in the stream"
+        seen = [event async for event in stream]
+    also = "" if stage.called is None else f", {len(stage.called)} to a callback of one's own"
+    return f"{len(seen)} of 3 steps in the stream{also}"
 
 
 async def question(stage: Stage) -> str:
     agent = stage.agent(("ask", ASK))
     try:
-        await stage.run(agent)
+        if told := await stage.run(agent):
+            return f"nobody is asked; model told: {told[-1].text[:90]!r}"
         ours = stage._prefix != ""
         answer = ACCEPT if ours else {"responses": {"who": ACCEPT}}
         [message] = await stage.run(agent, Command(resume=answer))
@@ -175,30 +185,43 @@ async def ours(kit: ScriptedServer) -> AsyncIterator[Stage]:
 async def theirs(kit: ScriptedServer) -> AsyncIterator[Stage]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is in beta
+        fastmcp = importlib.import_module("fastmcp.client")
         from langchain.mcp import MCPAdapter
-    async with MCPAdapter(kit.url) as adapter:
-        yield Stage(kit, await adapter.list_tools(), "")
+    called: list[float] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        called.append(progress)
+
+    way = fastmcp.StreamableHttpTransport(kit.url, headers={"authorization": "Bearer ada"})
+    async with MCPAdapter(fastmcp.Client(way, progress_handler=on_progress)) as adapter:
+        stage = Stage(kit, await adapter.list_tools(), "")
+        stage.called = called
+        yield stage
 
 
 async def column(make: Any, era: Any, row: Callable[[Stage], Awaitable[str]]) -> str:
+    said: str | None = None
     async with ScriptedServer.local(era=era, encoding="sse") as kit:
         try:
             async with make(kit) as stage:
-                return await row(stage)
+                said = await row(stage)
         except TimeoutError:
             return "hangs"
         except Exception as error:
-            return f"fails with {type(error).__name__}"
+            failed = f"fails with {type(error).__name__}"
+            return f"the run {failed}" if said is None else f"{said}; closing {failed}"
+    return said
 
 
 async def main() -> None:
     logging.disable(logging.CRITICAL)
+    print(f"langchain {version('langchain')}, mcp {version('mcp')}", end="")
     columns: dict[str, Any] = {"mainstay": ours}
-    name = f"langchain.mcp {version('langchain')}"
     if importlib.util.find_spec("fastmcp") is None:
-        print(f"{name} cannot run here: it needs FastMCP 4 (langchain[mcp]), which is missing.")
+        print("\nlangchain.mcp cannot run here: it needs FastMCP 4 (langchain[mcp]).")
     else:
-        columns[name] = theirs
+        print(f", fastmcp {version('fastmcp')}")
+        columns["langchain.mcp"] = theirs
     if importlib.util.find_spec("langchain_mcp_adapters") is None:
         print("langchain-mcp-adapters, its predecessor, is not installed here and was not run.")
     for (about, row), era in itertools.product(ROWS.items(), ("legacy", "modern")):

@@ -4,7 +4,8 @@
 
 The same agent, the same scripted model and the same scripted server (legacy, as nearly all are)
 for both; each line is what was measured in this run. Pydantic AI's own integration stands on
-fastmcp; where that is not installed, the script says so, and measures mainstay alone.
+fastmcp; where that is not installed, the script says so, and measures mainstay alone. A step of
+progress is whatever is in the stream between a tool's call and its result.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.messages import CustomEvent, ToolReturnPart
+from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.toolsets import AbstractToolset
 
@@ -106,19 +107,21 @@ async def cancellation(kit: ScriptedServer, toolset: Toolset, prefix: str) -> st
 
 
 async def two_users(kit: ScriptedServer, toolset: Toolset, prefix: str) -> str:
-    turn = [("record", {})]
-    await asyncio.gather(*(run(toolset, prefix, turn, deps=who) for who in (ADA, BOB)))
+    for who in (ADA, BOB):
+        await run(toolset, prefix, [("record", {})], deps=who)
     calls = await kit.requests("tools/call")
-    tokens = {call.headers.get("authorization") for call in calls} - {None}
-    return f"{len(tokens)} tokens, {len({call.session_id for call in calls})} session(s)"
+    first, second = (call.headers.get("authorization") for call in calls)
+    sessions = len({call.session_id for call in calls})
+    return f"ada's call: {first!r}; bob's call: {second!r}; {sessions} session(s)"
 
 
 async def progress(kit: ScriptedServer, toolset: Toolset, prefix: str) -> str:
     model = scripted(prefix, [("steps", {"count": 3})])
     agent: Agent[Any, str] = Agent(model, toolsets=[toolset])
     async with asyncio.timeout(PATIENCE), agent.run_stream_events("Go on.") as stream:
-        steps = [event async for event in stream if isinstance(event, CustomEvent)]
-    return f"{len(steps)} of 3 steps in the stream"
+        kinds = [event.event_kind async for event in stream]
+    between = kinds[kinds.index("function_tool_call") + 1 : kinds.index("function_tool_result")]
+    return f"{len(between)} of 3 steps in the stream"
 
 
 ROWS: dict[str, Row] = {
@@ -138,8 +141,15 @@ def headers_of(run: Any) -> dict[str, str]:
 async def own(row: Row) -> str:
     if MCPToolset is None:
         return "not measured: fastmcp is not installed here"
+    called: list[float] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        called.append(progress)
+
     async with ScriptedServer.local(era="legacy", encoding="sse") as kit:
-        return await row(kit, MCPToolset(kit.url, headers=headers_of), "")
+        toolset = MCPToolset(kit.url, headers=headers_of, progress_handler=on_progress)
+        said = await row(kit, toolset, "")
+    return f"{said}, {len(called)} to a callback of one's own" if row is progress else said
 
 
 async def ours(row: Row) -> str:
@@ -151,7 +161,8 @@ async def ours(row: Row) -> str:
 
 
 async def main() -> None:
-    print(f"pydantic-ai {version('pydantic-ai-slim')}, mcp {version('mcp')}")
+    fastmcp = "" if MCPToolset is None else f", fastmcp {version('fastmcp-slim')}"
+    print(f"pydantic-ai-slim {version('pydantic-ai-slim')}, mcp {version('mcp')}{fastmcp}")
     for title, row in ROWS.items():
         print(f"\n{title}")
         for name, peer in {"own": own, "mainstay": ours}.items():

@@ -28,7 +28,7 @@ LONG = 20.0
 
 Era = Literal["legacy", "modern"]
 every_era = pytest.mark.parametrize("era", ["legacy", "modern"])
-WAYS = ("http legacy", "http modern", "stdio legacy", "stdio modern")
+WAYS = ("http legacy", "http modern", "sse legacy", "stdio legacy", "stdio modern")
 every_way = pytest.mark.parametrize("way", WAYS)
 
 
@@ -97,7 +97,8 @@ def runtime_for(*servers: ScriptedServer, **options: Any) -> Runtime:
 def server_of(way: str, **options: Any) -> ScriptedServer:
     home, era = way.split()
     make: Any = ScriptedServer.stdio if home == "stdio" else ScriptedServer.local
-    return make(era=era, **options)
+    more = {"transport": "sse"} if home == "sse" else {}
+    return make(era=era, **more, **options)
 
 
 @asynccontextmanager

@@ -20,7 +20,10 @@ Turn = str | Calls | Callable[[], Awaitable[Any]]
 """What a model says, the tools that it calls at once, or what happens before its next turn."""
 
 eras = pytest.mark.parametrize("era", ["legacy", "modern"])
-WAYS = ["http legacy", "http modern", "stdio legacy", "stdio modern", "in this process"]
+WAYS = [
+    *("http legacy", "http modern", "sse legacy", "stdio legacy", "stdio modern"),
+    "in this process",
+]
 
 ADA = CallContext(principal="ada", headers={"authorization": "Bearer ada"})
 BOB = CallContext(principal="bob", headers={"authorization": "Bearer bob"})
@@ -40,7 +43,8 @@ async def reached(way: str) -> AsyncIterator[Runtime]:
         return
     transport, era = way.split()
     made: Any = ScriptedServer.stdio if transport == "stdio" else ScriptedServer.local
-    async with made(era=era) as kit, Runtime({"mcpServers": {"kit": kit.spec}}) as runtime:
+    more = {"transport": "sse"} if transport == "sse" else {}
+    async with made(era=era, **more) as kit, Runtime({"mcpServers": {"kit": kit.spec}}) as runtime:
         yield runtime
 
 

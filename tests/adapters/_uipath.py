@@ -12,8 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from uipath.agent.models.agent import AgentDefinition, AgentMcpResourceConfig
 
+TOKEN = "a-token"
 FOLDER = "Shared/Team One"
 NUMBER = {"type": "number"}
 ADD = {
@@ -84,6 +86,13 @@ def platform() -> Iterator[Platform]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def settle(played: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have UiPath's SDK find it."""
+    monkeypatch.setenv("UIPATH_URL", played.url)
+    monkeypatch.setenv("UIPATH_ACCESS_TOKEN", TOKEN)
+    monkeypatch.delenv("UNATTENDED_USER_ACCESS_TOKEN", raising=False)
 
 
 def resource(slug: str = "kit", *listed: dict[str, Any], **more: Any) -> AgentMcpResourceConfig:

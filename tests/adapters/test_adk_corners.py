@@ -16,6 +16,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.adk.workflow import FunctionNode, Workflow
 from google.genai import types
 
+from mainstay import InputNeeded
 from mainstay.adapters import adk
 from mainstay.testing import Behaviour, Rule
 from tests.adapters._adk import (
@@ -140,6 +141,45 @@ async def test_adks_telemetry_finds_out_what_failed(status: str, kind: str | Non
         (add,) = await adk.tools(runtime, ["add"])
         found = detect_error_type_for_telemetry(add, await without_a_runner(), answer)
     assert found == kind
+
+
+# -- questions ------------------------------------------------------------------------------------
+
+WHO = {
+    "method": "elicitation/create",
+    "params": {
+        "mode": "form",
+        "message": "Who?",
+        "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
+    },
+}
+ADA = {"action": "accept", "content": {"name": "Ada"}}
+
+
+async def as_ada(needed: InputNeeded) -> Any:
+    return ADA
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize(
+    ("elicitation", "answer"), [(as_ada, ADA), ("caller", {"action": "decline"})]
+)
+async def test_a_question_is_answered_by_the_runtime_s_function_or_declined_in_time(
+    era: str, elicitation: Any, answer: Any
+):
+    """Nobody who watches a call in ADK answers: the function must not be forestalled."""
+    spec = {"timeouts": {"input": 0.2 if elicitation == "caller" else BOUND}}
+    async with house({"era": era, "encoding": "sse"}, spec, elicitation=elicitation) as (
+        kit,
+        runtime,
+    ):
+        asking = ("kit__ask", {"requests": {"name": WHO}, "rounds": 1, "key": "k"})
+        model = ScriptedModel.saying([asking], "Well.")
+        async with conversation(model, [adk.Toolset(runtime)]) as talk:
+            await talk.say()
+        (told,) = model.answers
+        assert told["result"] == {"answers": [{"name": answer}]}
+        assert await kit.executions("k") == 1
 
 
 def test_without_adk_its_adapter_says_what_to_install():

@@ -9,8 +9,10 @@ from agents import Runner
 from agents.exceptions import AgentsException
 
 from mainstay import (
+    CallContext,
     CallOutcomeUnknown,
     CallResult,
+    ConfigError,
     Delivery,
     InvalidArguments,
     MainstayError,
@@ -210,6 +212,25 @@ async def test_a_failure_function_gets_the_error_itself(offer: Offer):
         await run(model, await offer(runtime, failure_error_function=told))
     assert outputs(model) == {"1": "kit__record: ask me later"}
     assert [type(error) for error in seen] == [CallOutcomeUnknown]
+
+
+@surfaces
+@pytest.mark.parametrize("more", [{}, {"failure_error_function": lambda run, error: "Never mind."}])
+async def test_what_only_the_program_s_author_can_mend_is_always_raised(offer: Offer, more: Any):
+    who = {"name": "ada"}
+
+    async def forget() -> None:
+        who["name"] = ""
+
+    async with house() as (kit, runtime):
+        offered = await offer(
+            runtime, context=lambda run: CallContext(principal=who["name"]), **more
+        )
+        model = scripted(forget, [("kit__record", {})], "never")
+        with pytest.raises(AgentsException) as raised:
+            await run(model, offered)
+        assert isinstance(behind(raised.value), ConfigError)
+        assert (model.remaining_steps, await kit.requests("tools/call")) == (1, [])
 
 
 # -- progress -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pydantic_ai.messages import FunctionToolResultEvent
 from mainstay import (
     CallContext,
     CallOutcomeUnknown,
+    ConfigError,
     Delivery,
     NotPermitted,
     ServerUnavailable,
@@ -145,6 +146,19 @@ async def test_errors_can_be_raised_instead():
         with pytest.raises(CallOutcomeUnknown):
             await run(script, RuntimeToolset(runtime, errors="raise"))
         assert (await kit.executions("once"), script.left) == (1, 1)
+
+
+@pytest.mark.parametrize("errors", ["tell", "raise"])
+async def test_what_only_the_program_s_author_can_mend_is_always_raised(errors: Any):
+    def whose(run: Any) -> CallContext:
+        return CallContext(principal="" if run.tool_name else "ada")
+
+    async with house() as (kit, runtime):
+        toolset: Any = RuntimeToolset(runtime, context=whose, errors=errors)
+        script = Script([("kit__record", {})], "never")
+        with pytest.raises(ConfigError):
+            await run(script, toolset)
+        assert (script.left, await kit.requests("tools/call")) == (1, [])
 
 
 # -- progress -------------------------------------------------------------------------------------

@@ -18,17 +18,24 @@ from mainstay.adapters.uipath import (
 )
 from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.adapters._langchain import HELLO, calling, model_of, thread, told
-from tests.adapters._uipath import ADD, FOLDER, RECORD, Platform, agent, dynamic, platform, resource
-
-TOKEN = "a-token"
+from tests.adapters._uipath import (
+    ADD,
+    FOLDER,
+    RECORD,
+    TOKEN,
+    Platform,
+    agent,
+    dynamic,
+    platform,
+    resource,
+    settle,
+)
 
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
     with platform() as played:
-        monkeypatch.setenv("UIPATH_URL", played.url)
-        monkeypatch.setenv("UIPATH_ACCESS_TOKEN", TOKEN)
-        monkeypatch.delenv("UNATTENDED_USER_ACCESS_TOKEN", raising=False)
+        settle(played, monkeypatch)
         yield played
 
 

@@ -111,3 +111,34 @@ def test_the_page_has_every_sentence_of_the_code_and_no_other():
 def test_a_tool_without_a_word_is_told_as_the_page_says():
     silent = CallResult({"content": [], "isError": True}, "notes", "add")
     assert tool_error(silent, "{tool}") in " ".join(TEXT.split())
+
+
+# -- beside each framework's own ----------------------------------------------------------------
+
+QUOTED = dict(re.findall(r"^```text (benchmarks/peers/\w+\.py)\n(.*?)^```$", TEXT, re.M | re.S))
+PEERS = sorted(ROOT.glob("benchmarks/peers/*.py"))
+
+
+def test_every_script_of_a_peer_is_quoted_and_no_other():
+    assert sorted(QUOTED) == [one.relative_to(ROOT).as_posix() for one in PEERS]
+    assert len(PEERS) == len(FRAMEWORKS)
+
+
+@pytest.mark.parametrize("script", QUOTED)
+def test_a_peer_was_run_in_the_versions_that_are_pinned(script: str):
+    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    ran = QUOTED[script].partition("\n")[0].split(", ")
+    assert len(ran) >= 2
+    assert {one.replace(" ", "==") for one in ran} <= set(pinned)
+
+
+def test_a_peer_is_quoted_with_sentences_of_today():
+    errors_told = (errors.CallOutcomeUnknown, errors.ServerUnavailable)
+    today = [
+        sentence(made(kind), name) for kind in errors_told for name in ("kit__record", "record")
+    ]
+    ours = re.findall(r"^ +mainstay .*?((?:Whether )?\w+ (?:ran is|did not run).*)$", TEXT, re.M)
+    assert len(ours) > 5
+    assert [
+        one for one in ours if not any(said.startswith(one.strip("' ")) for said in today)
+    ] == []

@@ -2,7 +2,7 @@
 
 The tools are those of a runtime, looked up at each turn, or tools that were resolved before. Who
 speaks is asked of the user's function at every look and every call: when it fails, nothing is
-listed and nothing is sent. It never means that nobody speaks.
+listed and nothing is sent. It never means that nobody speaks. A `ConfigError` stays one.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ class Speaker(Generic[Run]):
         try:
             made: Any = given(run)
             made = await made if inspect.isawaitable(made) else made
+        except ConfigError:
+            raise
         except Exception as error:
             raise NotPermitted("for whom this run calls could not be found out") from error
         if not isinstance(made, CallContext):

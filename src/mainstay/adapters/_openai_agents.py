@@ -112,22 +112,31 @@ def _guarded(policy: Asks) -> Asking:
 
 
 def tell(context: Run, error: Exception) -> str:
-    """What the model is told of a call that failed: the failure function, unless one is given."""
+    """What the model is told of a call that failed: the failure function, unless one is given.
+    Raises a `ConfigError`."""
     name = context.tool_name if isinstance(context, ToolContext) else "The tool"
-    return sentence(_told(_behind(error)), name)
+    return sentence(_told(_mendable(error)), name)
 
 
 def handing_on(function: ToolErrorFunction | None) -> ToolErrorFunction | None:
     """A function of the user's that gets our error, and not the SDK's about it."""
     if function is None or function is tell:
         return function
-    return lambda context, error: function(context, _behind(error))
+    return lambda context, error: function(context, _mendable(error))
 
 
 def _behind(error: Exception) -> Exception:
     """The SDK (0.24) wraps what a server raises."""
     cause = error.__cause__
     return cause if isinstance(cause, MainstayError) else error
+
+
+def _mendable(error: Exception) -> Exception:
+    """Our error, unless only who wrote the program can mend it: that ends the run."""
+    found = _behind(error)
+    if isinstance(found, ConfigError):
+        raise found
+    return found
 
 
 def _told(error: Exception) -> MainstayError:

@@ -1,8 +1,11 @@
 """One MCP server of a UiPath agent: where it is, who we are to it, and its tools' calls.
 
 UiPath's SDK is imported and made when it is first needed, in a thread: it reads the environment,
-opens certificates, and asks the platform without awaiting. The platform's token goes to the
-address that the platform gave, and nowhere else.
+opens certificates, and asks the platform without awaiting.
+
+The platform's token goes to the platform, and to the server's address: the one that the platform
+gave, or the `url` that the client was made with. Redirects, and the endpoint that an SSE stream
+names, are not followed out of that address's origin.
 """
 
 from __future__ import annotations

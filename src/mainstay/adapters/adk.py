@@ -10,6 +10,8 @@ agents whose tools are to follow the catalogue, and asks it before every turn of
   the tool's own words. With `errors="raise"` a call without a result raises.
 - Progress, log lines and replays are partial events of ADK's own stream, in `custom_metadata`
   under `mainstay`. They are shown as they come, and are no part of the session.
+- A server's questions are answered by the runtime's functions. ADK has nobody else to ask: with
+  `elicitation="caller"` they are declined, when `timeouts.input` is over.
 - What needs a confirmation never runs without one. A cancelled run cancels its calls, and no answer
   is made of that.
 - Tools that cannot be listed are told to the model, or raised: never simply missing.

@@ -10,7 +10,8 @@ Function tools stay what they were when they were made; a call finds the tool as
 - Approval fails closed: a tool that a map does not name, and a function that raises or answers
   anything but False, mean that the user is asked.
 - What goes wrong is told in one honest sentence, never in the SDK's own ("… Please try again").
-  A failure function of the user's gets the error itself; None raises.
+  A failure function of the user's gets the error itself; None raises. A `ConfigError` is always
+  raised: no model can mend it.
 - Where the agent wants strict schemas, it gets ours, if they are: made on copies, with optional
   arguments nullable. The nulls are taken out before the call.
 - The SDK's stream has no place for what happens inside a tool: `ProgressFeed` puts it there.

@@ -8,7 +8,8 @@ runtime is its owner's.
 
 - The model is asked to try again (`ModelRetry`) only where nothing ran and the fault is its own.
   All else that goes wrong is a result that failed (`ToolFailed`): it says whether the tool ran, and
-  uses up no retries. With `errors="raise"` the run ends with the error instead.
+  uses up no retries. With `errors="raise"` the run ends with the error instead. It always ends with
+  a `ConfigError`: no model can mend it.
 - A definition never has a `timeout`: Pydantic AI (2.66) answers one with a request to try again,
   also when the tool has run. The runtime's own deadlines know better.
 - Progress is an event of the run's stream: `ToolProgress`.
@@ -107,6 +108,8 @@ class RuntimeToolset(AbstractToolset[AgentDepsT]):
         said = ctx.tool_name or name
         try:
             result = await self._call(name, tool_args, ctx)
+        except ConfigError:
+            raise
         except MainstayError as error:
             if can_mend(error):
                 raise ModelRetry(sentence(error, said)) from error
