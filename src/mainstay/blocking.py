@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mainstay._engine.call import Call as AsyncCall
     from mainstay._engine.figures import Figures
     from mainstay._engine.observing import Observation
-    from mainstay._runtime.finding import ToolName
+    from mainstay._runtime.names import ToolName
     from mainstay._runtime.options import Options
     from mainstay._runtime.status import ServerStatus
     from mainstay.config import Configuration

@@ -156,6 +156,8 @@ class InputNeeded(CallEvent):
     """Its name among the questions of a round (modern servers)."""
     context: CallContext | None = field(default=None, repr=False, compare=False)
     """On whose behalf the call is made in whose course it asks, as far as that is known."""
+    awaited: bool = False
+    """Whether nobody else will answer: the call stands still until whoever watches it does."""
     reply: Callable[[object], None] = field(default=_nobody_asks, repr=False, compare=False)
 
     __match_args__ = ("method", "params")

@@ -23,9 +23,9 @@ from mainstay._engine.wanted import OnProgress, Wanted
 from mainstay._runtime.asking import Asking
 from mainstay._runtime.desk import Desk
 from mainstay._runtime.errand import Errand
-from mainstay._runtime.finding import ToolName, named
 from mainstay._runtime.gate import Gate
 from mainstay._runtime.house import House, Sources
+from mainstay._runtime.names import ToolName, named
 from mainstay._runtime.options import (
     OF_CLIENTS,
     OF_GROUP,

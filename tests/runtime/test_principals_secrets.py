@@ -4,6 +4,7 @@ Beside what is public, this looks at what stands behind it: a repr in a log line
 that, too.
 """
 
+import contextlib
 import dataclasses
 import gc
 import logging
@@ -80,7 +81,8 @@ def alive() -> Iterator[tuple[str, str]]:
         module = str(type(one).__module__)
         ours = module.startswith("mainstay.") and not module.startswith("mainstay.testing")
         if ours and not isinstance(one, Mapping):  # what an object holds is its own to show
-            yield type(one).__qualname__, f"{one!r} {one}"
+            with contextlib.suppress(AttributeError):  # another test's, whose making was refused
+                yield type(one).__qualname__, f"{one!r} {one}"
 
 
 async def record(runtime: Runtime, context: CallContext, **more: str) -> None:

@@ -16,6 +16,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -122,7 +123,7 @@ class Inputs:
         answers = self._answers.get(question.method)
         if answers is None:
             return None
-        question.ask()
+        question.ask(awaited=answers == "caller" and watched)
         if answers == "caller":
             if watched:
                 return await question.response
@@ -154,8 +155,8 @@ class Question:
             method=method, params=params, key=key, reply=self._respond, **common
         )
 
-    def ask(self) -> None:
-        self._emit(self.needed)
+    def ask(self, *, awaited: bool) -> None:
+        self._emit(replace(self.needed, awaited=True) if awaited else self.needed)
 
     def close(self) -> None:
         self.response.cancel()

@@ -17,7 +17,8 @@ from mainstay._engine.calling import Calling
 from mainstay._engine.tenancy import Lease, Superseded
 from mainstay._engine.wanted import OnProgress, Wanted
 from mainstay._runtime.desk import Desk
-from mainstay._runtime.finding import Found, ToolName, parts
+from mainstay._runtime.finding import Found
+from mainstay._runtime.names import ToolName, parts
 from mainstay.context import CallContext
 from mainstay.errors import (
     CallNotSentInTime,

@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
 
 from mainstay._catalogue.catalogue import Catalogue
 from mainstay._catalogue.stock import TOOLS, Stock
@@ -21,11 +20,14 @@ from mainstay._catalogue.tool import Caller, Tool
 from mainstay._engine.home import Home
 from mainstay._engine.tenancy import Lease, Superseded
 from mainstay._rules import headers as header_rules
+from mainstay._rules.identity import Identity
 from mainstay._runtime.gate import Gate
+from mainstay._runtime.names import ToolName, named, parts
 from mainstay._runtime.speaking import PATIENCE, HeaderProvider, Speaker, speaker_for
 from mainstay._runtime.views import Views
 from mainstay.context import CallContext
 from mainstay.errors import (
+    CallError,
     CallNotSentInTime,
     ConfigError,
     Delivery,
@@ -35,9 +37,6 @@ from mainstay.errors import (
     UnknownServer,
     UnknownTool,
 )
-
-ToolName = str | Tool
-"""`server.tool`, a name that is unique without its server, a name for models, or a `Tool`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ class Finding(Views):
                 within = supplier.spec.timeouts.call if timeout is None else timeout
                 if identity is not None and supplier.spec.session != "shared":
                     lease = await supplier.sessions.lend(identity, within)
-                stock = await supplier.stock_for(identity, within, frozenset({TOOLS}), lease)
+                stock = await _asked(supplier, identity, within, lease)
             meant = stock.tools.get(tool)
             if meant is None or not await self._may_call(meant, context, timeout):
                 return None
@@ -252,7 +251,7 @@ class Finding(Views):
             try:
                 speaker = await self.speaker(supplier, context, None)
                 within = supplier.spec.timeouts.call
-                return await supplier.stock_for(speaker.identity, within, frozenset({TOOLS}))
+                return await _asked(supplier, speaker.identity, within)
             except Superseded:
                 if not self.is_open or (
                     self.suppliers.get(server) is supplier and supplier.retired
@@ -267,24 +266,23 @@ class Finding(Views):
         return [replace(hit, caller=self._caller, context=context) for hit in hits]
 
 
+async def _asked(
+    supplier: Supplier, identity: Identity | None, within: float, lease: Lease | None = None
+) -> Stock:
+    """What is offered to this identity. Whatever became of that question, nothing was called."""
+    try:
+        return await supplier.stock_for(identity, within, frozenset({TOOLS}), lease)
+    except CallError as error:
+        failed = error
+    text = f"{supplier.name} cannot say what it offers ({failed.failure or 'no answer'})."
+    raise ServerUnavailable(
+        f"{text} It did not run", server=supplier.name, last_failure=failed.failure
+    ) from failed
+
+
 def _tool(name: str, view: Catalogue) -> Tool:
     return view.tool(name)
 
 
 def new_home() -> Home:
     return Home("runtime", "runtime")
-
-
-def named(name: object) -> str:
-    """What a call is called before its tool is found."""
-    return name.name if isinstance(name, Tool) else str(name)
-
-
-def parts(name: ToolName) -> tuple[str, str]:
-    if isinstance(name, Tool):
-        return name.key
-    if not isinstance(cast("object", name), str):
-        text = f"a tool is named by a text or a Tool, not by {type(name).__name__}"
-        raise InvalidArguments(text, server="", tool="")
-    server, dot, tool = name.partition(".")
-    return (server, tool) if dot else ("", name)

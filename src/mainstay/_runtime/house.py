@@ -86,6 +86,8 @@ class House:
         self._closing: asyncio.Task[None] | None = None
         self._closes = 0
         """How often it was asked to close."""
+        self._reloads = self._reloaded = 0
+        """How many were asked for by hand, and the last of them that was applied."""
         self._turn = asyncio.Lock()
 
     # -- opening and closing --------------------------------------------------------------------
@@ -216,10 +218,15 @@ class House:
 
     async def reload(self, config: object = None) -> Difference:
         self._open_roster()
+        self._reloads += 1
+        number = self._reloads
         wanted = await self._sources.read(config)
         async with self._turn:
+            if number < self._reloaded:  # one that was asked for later is there already
+                return difference(self.configuration, self.configuration)
             edit = difference(self.configuration, wanted)
             await self._apply(self._open_roster(), edit)
+            self._reloaded = number
             return edit
 
     async def _apply(self, roster: Roster, edit: Difference) -> None:

@@ -11,7 +11,7 @@ agents whose tools are to follow the catalogue, and asks it before every turn of
 - Progress, log lines and replays are partial events of ADK's own stream, in `custom_metadata`
   under `mainstay`. They are shown as they come, and are no part of the session.
 - A server's questions are answered by the runtime's functions. ADK has nobody else to ask: with
-  `elicitation="caller"` they are declined, when `timeouts.input` is over.
+  `elicitation="caller"` they are declined.
 - What needs a confirmation never runs without one. A cancelled run cancels its calls, and no answer
   is made of that.
 - Tools that cannot be listed are told to the model, or raised: never simply missing.
@@ -31,7 +31,7 @@ from mainstay._rules.schema import strip_none
 from mainstay.adapters import _telling
 from mainstay.context import CallContext
 from mainstay.errors import ConfigError, MainstayError, UnknownTool
-from mainstay.events import Log, Progress, Replaying
+from mainstay.events import InputNeeded, Log, Progress, Replaying
 from mainstay.results import CallResult
 from mainstay.runtime import Runtime
 
@@ -177,6 +177,8 @@ class Watched(BaseNode):
                 if isinstance(event, Progress | Log | Replaying):
                     told = {"function_call_id": self.call_id, **event.as_dict()}
                     yield Event(partial=True, custom_metadata={"mainstay": told})
+                elif isinstance(event, InputNeeded) and event.awaited:
+                    event.decline()
 
 
 def _can_show(adk: ToolContext) -> bool:

@@ -1,0 +1,83 @@
+"""The sessions of one server, on the edges: what is asked of those that are being closed."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mainstay import Client, ConfigError, InvalidArguments, ServerSpec, ServerUnavailable
+from mainstay._engine.sessions import Sessions
+from mainstay._engine.setup import Setup
+from mainstay._rules.identity import Identity
+from mainstay.testing import ScriptedServer
+
+ANN, BEN = Identity("principal:ann", "ann"), Identity("principal:ben", "ben")
+
+
+class Deaf:
+    def hear(self, identity: Any, event: Any) -> None: ...
+
+    def on_book(self, identity: Any, book: Any) -> None: ...
+
+
+def sessions_of(server: ScriptedServer, **more: Any) -> Sessions:
+    spec = ServerSpec.parse({"name": "kit", "url": server.url, **more})
+    return Sessions(spec, Setup(), {}, listen=False, ears=Deaf())
+
+
+@pytest.mark.requirement("H4")
+@pytest.mark.parametrize("policy", [None, "principal", "call"])
+async def test_sessions_that_are_being_closed_are_lent_to_nobody(policy: str | None):
+    async with ScriptedServer.local(era="legacy") as server:
+        sessions = sessions_of(server, session=policy)
+        sessions.leave()
+        for identity in (None, ANN):
+            with pytest.raises(ServerUnavailable):
+                await sessions.lend(identity, 1.0)
+        with pytest.raises(ServerUnavailable):
+            sessions.lend_own()
+        assert "kit" in repr(sessions)
+        await sessions.aclose()
+
+
+@pytest.mark.requirement("H4")
+async def test_who_waits_for_a_place_is_told_when_all_is_closed():
+    async with ScriptedServer.local(era="legacy") as server:
+        sessions = sessions_of(server, max_sessions=1)
+        lease = await sessions.lend(ANN, 1.0)
+        again = lease.again()
+        waiting = asyncio.ensure_future(sessions.lend(BEN, 10.0))
+        await asyncio.sleep(0)
+        assert (sessions.in_flight, sessions.admission.waiting) == (2, 1)
+        await sessions.aclose()
+        with pytest.raises(ServerUnavailable):
+            await waiting
+        for one in (lease, again):
+            one.give_back()
+        own = sessions_of(server)
+        lent = own.lend_own()
+        lent.again().give_back()
+        lent.give_back()
+        assert own.in_flight == 0
+        await own.aclose()
+
+
+async def test_an_observer_is_a_plain_function_and_harms_nobody_when_it_takes_no_note():
+    class Nosy:
+        def __call__(self, event: Any) -> None: ...
+
+        def know(self, spec: Any) -> None:
+            raise RuntimeError("no")
+
+    async def later(event: Any) -> None: ...
+
+    async with ScriptedServer.local() as server:
+        client = Client(server.url)
+        for wrong in (later, 3):
+            with pytest.raises(ConfigError):
+                client.observe(wrong)  # pyright: ignore[reportArgumentType]
+        client.observe(Nosy()).close()
+        with pytest.raises(InvalidArguments):
+            await client.call_tool("echo", on_progress=3)  # pyright: ignore[reportArgumentType]
+        assert await server.requests() == []
+        await client.aclose()
