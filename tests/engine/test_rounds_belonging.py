@@ -112,7 +112,8 @@ async def test_a_question_in_json_has_no_way_to_answer_it() -> None:
         await client.call_tool("ask", {"requests": {"name": ELICIT}})
     [needed] = [event for event in ear.events if isinstance(event, InputNeeded)]
     told = json.loads(needed.to_json())
-    assert told.keys() == {"event", "server", "at", "tool", "call_id", "method", "params", "key"}
+    keys = {"event", "server", "at", "tool", "call_id", "method", "params", "key", "awaited"}
+    assert told.keys() == keys
     assert told["params"].items() >= ELICIT["params"].items()
 
 

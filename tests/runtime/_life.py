@@ -4,7 +4,10 @@ Nothing here asserts anything, and nothing here knows the runtime from within.
 """
 
 import asyncio
+import contextlib
 import json
+import random
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -117,3 +120,13 @@ async def ended(*tasks: "asyncio.Task[Any]") -> list[Any]:
 
 def sessions_in(seen: list[Recorded]) -> set[str]:
     return {record.session_id for record in seen if record.session_id}
+
+
+def quiet_port() -> int:
+    """A port at which nobody listens. Below those that the system gives to whoever asks for any, so
+    that no other test is given it meanwhile."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")

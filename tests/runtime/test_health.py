@@ -16,7 +16,16 @@ from mainstay import (
     Runtime,
 )
 from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
-from tests.runtime._life import PATIENCE, QUICK, Ear, config_of, eras, eventually, sessions_in
+from tests.runtime._life import (
+    PATIENCE,
+    QUICK,
+    Ear,
+    config_of,
+    eras,
+    eventually,
+    quiet_port,
+    sessions_in,
+)
 
 ADA = CallContext(principal="ada")
 ASKING = {"legacy": "ping", "modern": "server/discover"}
@@ -134,10 +143,9 @@ async def test_a_call_under_way_is_not_harmed_by_questions_of_health():
 
 @pytest.mark.requirement("G3")
 async def test_reconnecting_the_failed_opens_those_and_nobody_else():
-    async with ScriptedServer.local(era="legacy") as kit, ScriptedServer.local() as late:
-        port, url = late.port, late.url
-        await late.__aexit__(None, None, None)
-        config = config_of(kit=kit, late={"url": url})
+    async with ScriptedServer.local(era="legacy") as kit:
+        port = quiet_port()
+        config = config_of(kit=kit, late={"url": f"http://127.0.0.1:{port}/mcp"})
         async with Runtime.open(config, backoff=None) as runtime:
             ear = Ear(runtime)
             assert runtime.servers[1].state is MemberState.FAILED
