@@ -52,6 +52,10 @@ def truthy(*_: Any) -> Any:
     return "yes"
 
 
+async def truthy_later(*_: Any) -> Any:
+    return "no"
+
+
 def forgets_to_answer(*_: Any) -> Any:
     return None
 
@@ -64,6 +68,7 @@ WRONG: dict[str, Callable[..., Any]] = {
     "raises": broken,
     "raises later": broken_later,
     "answers with a text": truthy,
+    "answers with a text later": truthy_later,
     "does not answer": forgets_to_answer,
     "takes no arguments": wrong_number_of_arguments,
 }

@@ -8,6 +8,7 @@ of its own.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,7 +24,7 @@ Definition = TypeVar("Definition")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Listed(Generic[Definition]):
+class Listed(ABC, Generic[Definition]):
     """Something that a server has listed. Its identity is the pair `key`."""
 
     server: str
@@ -31,8 +32,8 @@ class Listed(Generic[Definition]):
     """As the server listed it. To be read only."""
 
     @property
-    def key(self) -> tuple[str, str]:
-        raise NotImplementedError
+    @abstractmethod
+    def key(self) -> tuple[str, str]: ...
 
     @property
     def name(self) -> str:

@@ -245,19 +245,20 @@ class Finding(Views):
             self._check_missing(whole, named(name))
             return await self.seen(whole, partial(_tool, named(name)), context)
 
-    async def _stock_at(self, server: str, context: CallContext | None) -> Stock | None:
+    async def _stock_at(
+        self, server: str, context: CallContext | None, tries: int = 5
+    ) -> Stock | None:
         """What the server of this name offers this caller; None: there is none."""
-        while (supplier := self.suppliers.get(server)) is not None:
-            try:
-                speaker = await self.speaker(supplier, context, None)
-                within = supplier.spec.timeouts.call
-                return await _asked(supplier, speaker.identity, within)
-            except Superseded:
-                if not self.is_open or (
-                    self.suppliers.get(server) is supplier and supplier.retired
-                ):
-                    raise
-        return None
+        supplier = self.suppliers.get(server)
+        if supplier is None:
+            return None
+        try:
+            speaker = await self.speaker(supplier, context, None)
+            return await _asked(supplier, speaker.identity, supplier.spec.timeouts.call)
+        except Superseded:
+            if not (self.is_open and tries):
+                raise
+        return await self._stock_at(server, context, tries - 1)
 
     async def search(
         self, query: str, limit: int, context: CallContext | None, tags: Collection[str] | None
