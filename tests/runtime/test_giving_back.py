@@ -1,4 +1,4 @@
-"""Whatever ends a call, what was lent for it is given back; no cancellation is taken for another."""
+"""Whatever ends a call, what was lent for it is given back; a cancellation is its owner's alone."""
 
 import asyncio
 from typing import Any
