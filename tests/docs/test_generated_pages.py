@@ -14,6 +14,7 @@ from mainstay import errors
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = ["reference/recovery.md", "reference/lifecycle.md", "reference/configuration.md"]
+"""Those that are drawn fast; the others go the same way."""
 
 
 def generate(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -30,6 +31,7 @@ def generate(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     shutil.copy(DOCS / "generate.py", tmp_path)
+    shutil.copytree(DOCS / "drawing", tmp_path / "drawing")
     for name in PAGES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(DOCS / name, tmp_path / name)
@@ -44,7 +46,7 @@ def test_no_committed_page_is_stale():
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_that_was_changed_by_hand_is_named(copied: Path, name: str):
     (copied / name).write_text("something else\n", encoding="utf-8")
-    done = generate(copied, "--check")
+    done = generate(copied, "--check", *PAGES)
     assert done.returncode == 1
     assert [page for page in PAGES if page in done.stderr] == [name]
 
@@ -52,15 +54,16 @@ def test_a_page_that_was_changed_by_hand_is_named(copied: Path, name: str):
 @pytest.mark.parametrize("name", PAGES)
 def test_a_missing_page_is_stale_and_written_again(copied: Path, name: str):
     (copied / name).unlink()
-    assert generate(copied, "--check").returncode == 1
-    assert generate(copied).returncode == 0
+    assert generate(copied, "--check", name).returncode == 1
+    assert generate(copied, name).returncode == 0
     assert (copied / name).read_bytes() == (DOCS / name).read_bytes()
-    assert generate(copied, "--check").returncode == 0
+    assert generate(copied, "--check", name).returncode == 0
 
 
-def test_an_unknown_argument_changes_nothing(copied: Path):
+@pytest.mark.parametrize("argument", ["--chek", "reference/recovery", "../README.md"])
+def test_an_unknown_argument_changes_nothing(copied: Path, argument: str):
     before = {name: (copied / name).stat().st_mtime_ns for name in PAGES}
-    assert generate(copied, "--chek").returncode == 2
+    assert generate(copied, argument).returncode == 2
     assert {name: (copied / name).stat().st_mtime_ns for name in PAGES} == before
 
 

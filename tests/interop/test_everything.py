@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from typing import Any
 
@@ -22,19 +22,30 @@ from mainstay import (
     CallTimedOut,
     Changed,
     Client,
-    Event,
     InputNeeded,
     InvalidArguments,
     MemorySessionStore,
-    Notice,
     Progress,
 )
-from tests.interop.programs import BOUND, EVERYTHING, free_port, listening, needs_node, node
+from tests.interop.matrix import at, proves
+from tests.interop.programs import (
+    BOUND,
+    EVERYTHING,
+    NODE,
+    Heard,
+    Person,
+    free_port,
+    listening,
+    node,
+    said,
+)
 
-pytestmark = needs_node
-
-ways = pytest.mark.parametrize("way", ["stdio", "http", "sse"])
-all_ways = pytest.mark.parametrize("way", ["stdio", "http", "sse", "sse unnamed"])
+WAYS = [
+    pytest.param(way, marks=at("server-everything", transport, "legacy"))
+    for way, transport in (("stdio", "stdio"), ("http", "HTTP"), ("sse", "HTTP+SSE"))
+]
+ways = pytest.mark.parametrize("way", WAYS)
+all_ways = pytest.mark.parametrize("way", [*WAYS, "sse unnamed"])
 """Unnamed: the client is told a URL, and finds out by itself that it has to fall back."""
 DYNAMIC = "demo://resource/dynamic/text/1"
 PLAIN_TOOLS = {
@@ -60,49 +71,11 @@ ASKING_TOOLS = {
 }
 
 
-class Person:
-    """Answers what the server asks."""
-
-    def __init__(self) -> None:
-        self.roots = ["file:///one"]
-        self.asked_for_roots = asyncio.Event()
-
-    async def sample(self, needed: InputNeeded) -> Any:
-        words = {"type": "text", "text": f"at most {needed.params['maxTokens']} words"}
-        return {"role": "assistant", "content": words, "model": "person", "stopReason": "endTurn"}
-
-    async def choose(self, needed: InputNeeded) -> Any:
-        if needed.params.get("mode") == "url":
-            return {"action": "accept"}
-        return {"action": "accept", "content": {"name": "Ada", "check": True}}
-
-    async def list_roots(self, needed: InputNeeded) -> Any:
-        self.asked_for_roots.set()
-        return {"roots": [{"uri": root} for root in self.roots]}
-
-
-class Heard:
-    """What an observer was told, to be waited for."""
-
-    def __init__(self) -> None:
-        self._events: list[Event] = []
-        self._more = asyncio.Event()
-
-    def __call__(self, event: Event) -> None:
-        self._events.append(event)
-        self._more.set()
-
-    async def until(self, is_it: Callable[[Event], bool]) -> None:
-        while not any(is_it(event) for event in self._events):
-            self._more.clear()
-            await self._more.wait()
-
-
 @asynccontextmanager
 async def everything(way: str) -> AsyncIterator[dict[str, Any]]:
     """The server, as a client is told of it."""
     if way == "stdio":
-        yield {"name": "everything", "command": "node", "args": [str(EVERYTHING), "stdio"]}
+        yield {"name": "everything", "command": NODE, "args": [str(EVERYTHING), "stdio"]}
         return
     kind, path = ("streamableHttp", "mcp") if way == "http" else ("sse", "sse")
     async with listening(node(EVERYTHING, kind)) as port:
@@ -116,16 +89,9 @@ async def client_of(way: str, **options: Any) -> AsyncIterator[Client]:
         yield client
 
 
-def asked_by(person: Person) -> dict[str, Any]:
-    return {
-        "sampling": person.sample,
-        "elicitation": person.choose,
-        "roots": person.list_roots,
-    }
-
-
 @all_ways
 @pytest.mark.requirement("S13")
+@proves("tools", "prompts", "resources", "completion")
 async def test_all_that_it_offers_is_listed_and_can_be_read_and_completed(way: str):
     async with client_of(way) as client:
         assert client.protocol_version == "2025-11-25"
@@ -197,9 +163,10 @@ async def test_wrong_calls_are_told_apart(way: str):
 
 @all_ways
 @pytest.mark.requirement("F3")
+@proves("sampling", "elicitation", "roots")
 async def test_it_asks_its_client_and_uses_the_answers(way: str):
     person = Person()
-    async with client_of(way, **asked_by(person)) as client:
+    async with client_of(way, **person.answers()) as client:
         assert {tool.name for tool in await client.list_tools()} == PLAIN_TOOLS | ASKING_TOOLS
         sampled = await client.call_tool(
             "trigger-sampling-request", {"prompt": "?", "maxTokens": 9}
@@ -217,18 +184,13 @@ async def test_it_asks_its_client_and_uses_the_answers(way: str):
 @pytest.mark.requirement("F3")
 async def test_it_asks_again_when_the_roots_have_changed(way: str):
     person, heard = Person(), Heard()
-    async with client_of(way, **asked_by(person)) as client:
+    async with client_of(way, **person.answers()) as client:
         with closing(client.observe(heard)):
             await heard.until(lambda event: "1 root(s)" in said(event))
             person.roots = ["file:///two", "file:///three"]
             await client.notify_roots_changed()
             await heard.until(lambda event: "2 root(s)" in said(event))
             assert "file:///three" in (await client.call_tool("get-roots-list")).text
-
-
-def said(event: Event) -> str:
-    """The words of a log line."""
-    return str(event.params.get("data")) if isinstance(event, Notice) else ""
 
 
 @ways
@@ -245,6 +207,7 @@ async def test_whoever_watches_a_call_may_answer_or_decline(way: str):
 
 @all_ways
 @pytest.mark.requirement("L2")
+@proves("progress")
 async def test_progress_comes_as_it_happens(way: str):
     async with client_of(way) as client:
         asked = {"duration": 0.8, "steps": 4}
@@ -256,6 +219,7 @@ async def test_progress_comes_as_it_happens(way: str):
 
 @ways
 @pytest.mark.requirement("P5")
+@proves("cancellation")
 async def test_a_long_call_can_be_given_up_and_the_next_goes_through(way: str):
     async with client_of(way) as client:
         session = client.session_id
@@ -272,6 +236,7 @@ async def test_a_long_call_can_be_given_up_and_the_next_goes_through(way: str):
 
 @ways
 @pytest.mark.requirement("L4")
+@proves("logging")
 async def test_its_log_and_its_changes_are_heard(way: str):
     heard = Heard()
     async with client_of(way) as client:
@@ -283,6 +248,23 @@ async def test_its_log_and_its_changes_are_heard(way: str):
             await heard.until(lambda event: "level" in said(event))
             await heard.until(lambda event: isinstance(event, Changed) and event.uri == DYNAMIC)
             await client.unsubscribe(DYNAMIC)
+
+
+@ways
+@pytest.mark.requirement("L4")
+@proves("list changes")
+async def test_a_list_that_has_changed_is_listed_anew(way: str):
+    heard = Heard()
+    async with client_of(way) as client:
+        with closing(client.observe(heard)):
+            before = [resource.uri for resource in await client.list_resources()]
+            packed = {"name": "b.gz", "data": "data:text/plain,hello", "outputType": "resourceLink"}
+            assert (await client.call_tool("gzip-file-as-resource", packed)).success
+            await heard.until(
+                lambda event: isinstance(event, Changed) and event.what == "resources"
+            )
+            after = [resource.uri for resource in await client.list_resources()]
+            assert len(after) == len(before) + 1
 
 
 @pytest.mark.requirement("S4", "S11")

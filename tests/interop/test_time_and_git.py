@@ -5,20 +5,32 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from mainstay import CallRejected, Client, InvalidArguments
-from tests.interop.programs import BOUND
+from tests.interop.matrix import Feature, at, lacks, proves
+from tests.interop.programs import BOUND, Heard, Mode, Person, assert_lacks
 
-Mode = Literal["legacy", "modern", "auto"]
-
-modes = pytest.mark.parametrize(
-    ("mode", "era"), [("legacy", "legacy"), ("modern", "modern"), ("auto", "modern")]
+LACKING: tuple[Feature, ...] = (
+    *("prompts", "resources", "completion", "progress", "logging", "list changes"),
+    *("cancellation", "sampling", "elicitation", "roots"),
 )
+
+
+def modes(server: str) -> Any:
+    chosen: list[tuple[Mode, str]] = [
+        ("legacy", "legacy"),
+        ("modern", "modern"),
+        ("auto", "modern"),
+    ]
+    marked = [pytest.param(*each, marks=at(server, "stdio", each[1])) for each in chosen]
+    return pytest.mark.parametrize(("mode", "era"), marked)
+
+
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
@@ -26,12 +38,17 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not i
 async def client_of(module: str, *arguments: str, mode: Mode) -> AsyncIterator[Client]:
     args = ["-m", module, *arguments]
     spec: dict[str, Any] = {"name": module, "command": sys.executable, "args": args, "mode": mode}
-    async with asyncio.timeout(BOUND), Client(spec) as client:
-        yield client
+    heard = Heard()
+    async with asyncio.timeout(BOUND), Client(spec, **Person().answers()) as client:
+        with closing(client.observe(heard)):
+            yield client
+            await assert_lacks(client, heard, LACKING)
 
 
-@modes
+@modes("mcp-server-time")
 @pytest.mark.requirement("S12", "S13")
+@proves("tools")
+@lacks(*LACKING)
 async def test_the_time_server_is_used_in_the_era_that_was_asked_for(mode: Mode, era: str):
     async with client_of("mcp_server_time", "--local-timezone", "UTC", mode=mode) as client:
         assert client.era == era
@@ -67,8 +84,10 @@ def repository(tmp_path: Path) -> Path:
 
 
 @needs_git
-@modes
+@modes("mcp-server-git")
 @pytest.mark.requirement("S12", "S13")
+@proves("tools")
+@lacks(*LACKING)
 async def test_the_git_server_is_used_in_the_era_that_was_asked_for(
     mode: Mode, era: str, repository: Path
 ):

@@ -70,7 +70,14 @@ def partition(
     """Where a response cache keeps what one principal was told by one server. `own` is nobody
     else's: a client that nothing tells from others keeps to itself."""
     principal, apart = setup.principal, setup.apart
-    facts: list[Any] = [spec.url, spec.command, spec.args, sorted(spec.env.items()), spec.cwd]
+    facts: list[Any] = [
+        spec.url,
+        spec.urls,
+        spec.command,
+        spec.args,
+        sorted(spec.env.items()),
+        spec.cwd,
+    ]
     facts += [told_apart(belonging.secrets, named=principal is not None), apart]
     nameless = principal is None and apart is None and setup.auth is not None
     if spec.server is not None or nameless:

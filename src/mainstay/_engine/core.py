@@ -27,6 +27,7 @@ from mainstay.events import CallEvent, Changed, Disconnected, Event
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from mainstay._engine.endpoints import Endpoints
     from mainstay._engine.keeper import Keeper
     from mainstay._engine.negotiate import Agreement
     from mainstay._engine.outgoing import Outgoing
@@ -51,7 +52,7 @@ class Core:
         check_combination(spec, setup.auth, setup.store, setup.principal)
         self._own = uuid.uuid4().hex
         self._headers = server_headers(spec)
-        self._keeper: Keeper | None = None
+        self._endpoints: Endpoints | None = None
         self.observers = Observers(spec.name) if setup.observers is None else setup.observers
         self.inputs = inputs
         inputs.emit = self.emit
@@ -71,58 +72,55 @@ class Core:
 
     @property
     def state(self) -> str:
-        return self._keeper.state.value if self._keeper else "idle"
+        return self._leader.state.value if self._leader else "idle"
 
     @property
     def agreement(self) -> Agreement | None:
         """What the current connection settled on; None: there is none."""
-        return self._keeper.agreement if self._keeper else None
+        return self._leader.agreement if self._leader else None
 
     @property
     def session_id(self) -> str | None:
-        return self._keeper.session_id if self._keeper else None
+        return self._leader.session_id if self._leader else None
 
     @property
     def era(self) -> str | None:
         return self.agreement.era.value if self.agreement else None
 
-    def keeper(self) -> Keeper:
-        """The keeper, made at first use."""
-        if self._keeper is None:
-            from mainstay._engine.keeper import Keeper
+    @property
+    def _leader(self) -> Keeper | None:
+        return self._endpoints.leader if self._endpoints else None
 
-            self._keeper = Keeper(
-                self.spec,
-                self.setup,
-                headers=self._headers,
-                auth=self._auth,
-                inputs=self.inputs,
-                emit=self.emit,
-                log_level=lambda: self.log_level,
-                watch=self.watch,
-            )
-        return self._keeper
+    def keeper(self) -> Keeper:
+        """Who keeps the address that is asked whatever is not a call."""
+        return self.endpoints().leader
+
+    def endpoints(self) -> Endpoints:
+        """The keepers, made at first use."""
+        if self._endpoints is None:
+            from mainstay._engine.endpoints import Endpoints
+
+            self._endpoints = Endpoints.of(self, self._headers, self._auth)
+        return self._endpoints
 
     def _is_watched(self) -> bool:
         return self.spec.listen or self.setup.listen or self.observers.listening
 
     def listen(self) -> None:
         """Somebody wants to hear what the server says outside of calls."""
-        if self._keeper is not None:
-            self._keeper.listen()
+        if self._leader is not None:
+            self._leader.listen()
 
     async def aclose(self, *, for_good: bool = False) -> None:
         """`for_good`: end the session at the server also if a store keeps it."""
-        if self._keeper is not None and for_good:
-            self._keeper.terminate = True
-        if self._keeper is not None:
-            await self._keeper.aclose()
+        if self._endpoints is not None:
+            await self._endpoints.aclose(for_good=for_good)
         self.book = None
 
     def abandon(self) -> None:
         """Its event loop is gone, or belongs to the parent process."""
-        if self._keeper is not None:
-            self._keeper.abandon()
+        if self._endpoints is not None:
+            self._endpoints.abandon()
         self.book = None
 
     async def is_stored(self) -> bool:
@@ -131,15 +129,15 @@ class Core:
 
     async def settled(self) -> None:
         """Wait until no opening is under way: what it opens is known only then."""
-        if self._keeper is not None:
-            await self._keeper.settled()
+        if self._endpoints is not None:
+            await self._endpoints.settled()
 
     # -- sending --------------------------------------------------------------------------------
 
     def pursuit(self, outgoing: Outgoing, before: Pursuit | None = None) -> Pursuit:
         from mainstay._engine.pursuit import Pursuit
 
-        return Pursuit(self.keeper(), outgoing, before)
+        return Pursuit(self.endpoints(), outgoing, before)
 
     async def pursue(
         self,

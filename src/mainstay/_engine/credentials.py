@@ -66,13 +66,13 @@ def check_headers(spec: ServerSpec) -> None:
 
 
 def server_headers(spec: ServerSpec) -> dict[str, str]:
-    """Those that go with every request."""
+    """Those that go with every request, to whichever address."""
     checked = _checked(spec, spec.headers, "headers")
     kept, ignored = header_rules.split_ignored(checked)
     for name in ignored:
         text = f"{spec.name}: the header {name!r} is the protocol's own and is ignored"
         warn(text)
-    return {"user-agent": f"mainstay/{__version__}", **_basic_auth(spec.url), **kept}
+    return {"user-agent": f"mainstay/{__version__}", **kept}
 
 
 def _checked(spec: ServerSpec, given: Mapping[str, str], key: str) -> dict[str, str]:
@@ -85,7 +85,7 @@ def _checked(spec: ServerSpec, given: Mapping[str, str], key: str) -> dict[str, 
         ) from None
 
 
-def _basic_auth(url: str) -> dict[str, str]:
+def basic_auth(url: str) -> dict[str, str]:
     """The credentials in a URL, as the header that they stand for."""
     parts = urlsplit(url)
     if parts.username is None:

@@ -50,6 +50,8 @@ class CallFigures:
     errors: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Calls that ended without a result, by kind; see `kind_of`."""
     cancelled: int = 0
+    cached: int = 0
+    """Answered by what an equal call had brought; not counted as calls."""
     attempts: int = 0
     """How often the calls that ended were sent, as far as that is known."""
     replays: int = 0
@@ -90,13 +92,22 @@ class Tally:
     """The running sums of one tool, or of one server."""
 
     __slots__ = (
-        *("attempts", "calls", "cancelled", "errors", "in_flight", "last_call_at", "last_error"),
+        *(
+            "attempts",
+            "cached",
+            "calls",
+            "cancelled",
+            "errors",
+            "in_flight",
+            "last_call_at",
+            "last_error",
+        ),
         *("last_error_at", "replays", "times", "tool_errors"),
     )
 
     def __init__(self) -> None:
         self.calls = self.in_flight = self.tool_errors = self.cancelled = 0
-        self.attempts = self.replays = 0
+        self.attempts = self.replays = self.cached = 0
         self.errors: dict[str, int] = {}
         self.last_error: str | None = None
         self.last_error_at: float | None = None
@@ -179,19 +190,28 @@ class Figures:
 
     def begin(self, server: str, tool: str) -> Running:
         """A call begins. Whoever calls this must call `done` or `failed`, whatever happens."""
+        tallies, at = self._tallies(server, tool), time()
+        for tally in tallies:
+            tally.begin(at)
+        return Running(tallies)
+
+    def cached(self, server: str, tool: str) -> None:
+        """A call was answered by what an equal one had brought."""
+        for tally in self._tallies(server, tool):
+            tally.cached += 1
+
+    def _tallies(self, server: str, tool: str) -> tuple[Tally, ...]:
         found = self._servers.get(server)
         if found is None:
             found = self._servers[server] = OfServer()
-        tally, at = found.tools.get(tool), time()
-        found.total.begin(at)
+        tally = found.tools.get(tool)
         if tally is None:
             if self._tools >= self._most:
                 found.untracked += 1
-                return Running((found.total,))
+                return (found.total,)
             tally = found.tools[tool] = Tally()
             self._tools += 1
-        tally.begin(at)
-        return Running((found.total, tally))
+        return found.total, tally
 
     def progress(self, server: str, tool: str) -> None:
         """A tool reported progress."""

@@ -25,13 +25,15 @@ class Ground:
     """Lives in one event loop, from the first opening until the last client is closed."""
 
     def __init__(self, spec: ServerSpec, *, shared: bool = True) -> None:
-        self._spec, self._shared = spec, shared
+        self.spec, self._shared = spec, shared
         # A program is a process for each client: there each has a line of its own.
         one_by_one = spec.serialize and bool(spec.url)
         self.gate = asyncio.Semaphore(1 if one_by_one else spec.max_in_flight)
         cooldown = spec.breaker_cooldown
         self.breaker = Breaker(spec.breaker_threshold, cooldown, longest=max(30.0, cooldown))
         self.bucket = TokenBucket(spec.replay_burst, spec.replay_rate)
+        self.busy = self.sent = self.faults = 0
+        """Attempts under way, so far, and failed by the transport."""
         self.troubled_since: float | None = None
         """Since when nothing but transport faults came back (seconds since the epoch)."""
         self.era: Era | None = None
@@ -44,10 +46,10 @@ class Ground:
 
     def link(self) -> Link | None:
         """The HTTP client for all; None: each has its own, or there is no HTTP."""
-        if self._link is None and self._shared and self._spec.url:
+        if self._link is None and self._shared and self.spec.url:
             from mainstay._wire.link import Link
 
-            self._link = Link(self._spec)
+            self._link = Link(self.spec)
         return self._link
 
     async def aclose(self) -> None:

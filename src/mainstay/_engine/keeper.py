@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import Context
 from typing import Any, cast
 
@@ -18,16 +18,15 @@ from mcp_types import Implementation
 
 from mainstay._engine.belonging import Belonging
 from mainstay._engine.connection import Connection
-from mainstay._engine.credentials import credentials
+from mainstay._engine.credentials import basic_auth, credentials
 from mainstay._engine.ground import Ground
 from mainstay._engine.home import Home
-from mainstay._engine.inputs import Inputs
 from mainstay._engine.negotiate import Agreement
 from mainstay._engine.opening import Opener
 from mainstay._engine.resuming import Resuming
 from mainstay._engine.reviving import Reviving
-from mainstay._engine.setup import Setup
-from mainstay._engine.watching import Watch, as_event
+from mainstay._engine.setup import Keeping
+from mainstay._engine.watching import as_event
 from mainstay._rules.classify import SESSION_ROWS
 from mainstay._rules.lifecycle import ClientState, move_client
 from mainstay._rules.recovery import Channel
@@ -36,31 +35,30 @@ from mainstay._wire.attempt import Attempt
 from mainstay._wire.exchange import broken
 from mainstay.auth import Authorizer
 from mainstay.config import ServerSpec
-from mainstay.events import Connected, Disconnected, Event
+from mainstay.events import Connected, Disconnected
 
 CLIENT_INFO = {"name": "mainstay", "version": __version__}
 
 
 class Keeper:
-    """One for each client. Belongs to the event loop in which it was first used, until closed."""
+    """One for each address of a client's server. Belongs to the event loop in which it was first
+    used, until closed."""
 
     def __init__(
         self,
+        whose: Keeping,
         spec: ServerSpec,
-        setup: Setup,
+        ground: Ground | None,
         *,
         headers: Mapping[str, str],
         auth: Authorizer | None,
-        inputs: Inputs,
-        emit: Callable[[Event], None],
-        log_level: Callable[[], str | None],
-        watch: Watch,
     ) -> None:
         self.spec, self.auth = spec, auth
-        self.session_rows = (*setup.session_rows, *SESSION_ROWS)
-        self._setup, self._headers, self._inputs = setup, headers, inputs
-        self._store, self.terminate = setup.store, setup.terminate_on_close
-        self._log_level, self._emit, self._watch = log_level, emit, watch
+        self._whose, self._setup, self._shared_ground = whose, whose.setup, ground
+        self.session_rows = (*whose.setup.session_rows, *SESSION_ROWS)
+        self._headers = {**basic_auth(spec.url), **headers}
+        self._store, self.terminate = whose.setup.store, whose.setup.terminate_on_close
+        self._inputs, self._emit, self._watch = whose.inputs, whose.emit, whose.watch
         self._generation = 0
         self._reset()
 
@@ -69,7 +67,7 @@ class Keeper:
         self.state = ClientState.IDLE
         self.connection: Connection | None = None
         self.epoch = self._generation
-        self.ground = self._setup.ground or Ground(spec, shared=False)
+        self.ground = self._shared_ground or Ground(spec, shared=False)
         one_by_one = spec.serialize and not spec.url
         self.gate = asyncio.Semaphore(1) if one_by_one else self.ground.gate
         self.closed = asyncio.Event()
@@ -89,15 +87,10 @@ class Keeper:
         self._reviving = Reviving(self._revive, self.pause)
 
     def _make_opener(self) -> Opener:
-        resuming = None
-        if self._store is not None and self.spec.url:
-            resuming = Resuming(
-                self._store,
-                self.spec,
-                self._setup.principal,
-                identity=self.belonging.secrets,
-                offers=self._inputs.offers,
-            )
+        store, principal, offers = self._store, self._setup.principal, self._inputs.offers
+        known, resuming = self.belonging.secrets, None
+        if store is not None and self.spec.url:
+            resuming = Resuming(store, self.spec, principal, identity=known, offers=offers)
         return Opener(
             self.spec,
             headers=self._headers,
@@ -108,11 +101,16 @@ class Keeper:
             resuming=resuming,
             on_message=self._on_message,
             on_lost=self._ended_by_itself,
+            tap=self._setup.tap,
         )
 
     @property
     def channel(self) -> Channel:
         return self.opener.channel
+
+    @property
+    def _leads(self) -> bool:
+        return self._whose.keeper() is self
 
     @property
     def agreement(self) -> Agreement | None:
@@ -167,8 +165,8 @@ class Keeper:
 
     async def _open_one(self) -> Connection | Exception:
         self._generation += 1
-        outcome = await self.opener.open(self._generation, self._log_level())
-        if isinstance(outcome, Connection):
+        outcome = await self.opener.open(self._generation, self._whose.log_level)
+        if isinstance(outcome, Connection) and self._leads:
             await self._watch.stand(outcome)
         return outcome
 
@@ -224,7 +222,7 @@ class Keeper:
         if self.connection is not connection:
             return
         self.retire(connection, lost=True, reason=reason)
-        if self._watch.wanted and self._closing is None:
+        if self._watch.wanted and self._closing is None and self._leads:
             self._reviving.start()
 
     async def _revive(self) -> bool:

@@ -7,7 +7,7 @@ of 2024-11-05, which sessions are gone. It opens one connection at a time, for i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.client.session import MessageHandlerFnT
 from mcp.shared.exceptions import MCPError
@@ -29,6 +29,9 @@ from mainstay.config import ServerSpec
 from mainstay.errors import ConfigError
 from mainstay.stores import StoredSession
 
+if TYPE_CHECKING:
+    from mainstay._wire.tap import Tap
+
 _NO_STREAMABLE_HTTP = (400, 404, 405)
 """What a server of 2024-11-05 answers to a handshake by POST, as the specification has it."""
 
@@ -48,9 +51,10 @@ class Opener:
         resuming: Resuming | None,
         on_message: MessageHandlerFnT,
         on_lost: Callable[[Connection, str], None],
+        tap: Tap | None = None,
     ) -> None:
         self._spec, self._headers, self._credentials = spec, headers, credentials
-        self._ground = ground
+        self._ground, self._tap = ground, tap
         self._client_info, self._callbacks = client_info, callbacks
         self._resuming, self._on_message, self._on_lost = resuming, on_message, on_lost
         self._line: Line | None = None
@@ -142,8 +146,10 @@ class Opener:
     # -- ways -----------------------------------------------------------------------------------
 
     def _make_line(self, *, older: bool) -> Line:
-        link = self._ground.link()
-        return line_for(self._spec, self._headers, self._credentials, older=older, link=link)
+        link, tap = self._ground.link(), self._tap
+        return line_for(
+            self._spec, self._headers, self._credentials, older=older, link=link, tap=tap
+        )
 
     async def _bury(self, line: Line) -> None:
         """Two processes of one server might fight over what they lock: let the last one end."""

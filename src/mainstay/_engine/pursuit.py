@@ -18,6 +18,7 @@ from typing import Any
 
 from mainstay._engine.clock import Clock, OutOfTime
 from mainstay._engine.connection import Connection
+from mainstay._engine.endpoints import Endpoints
 from mainstay._engine.keeper import Keeper
 from mainstay._engine.mending import mend
 from mainstay._engine.outgoing import Outgoing, Setback
@@ -56,11 +57,17 @@ _TRANSPORT_FAULTS = (FailureKind.UNREACHABLE, FailureKind.BROKEN, FailureKind.EX
 class Pursuit:
     """Belongs to the task that runs it; used once."""
 
-    def __init__(self, keeper: Keeper, outgoing: Outgoing, before: Pursuit | None = None) -> None:
-        self._keeper, self._out = keeper, outgoing
+    def __init__(
+        self, endpoints: Endpoints, outgoing: Outgoing, before: Pursuit | None = None
+    ) -> None:
+        self._endpoints, self._out = endpoints, outgoing
+        self._last: Keeper | None = before._keeper if before else None
+        self._keeper: Keeper = self._last or endpoints.leader
+        self._tried: set[Keeper] = set()
+        """Addresses that failed this request, while there are others."""
         # A later leg of one call: a client that was closed in between is not opened again for it,
         # and a tool has run as far as its question.
-        self.epoch = before.epoch if before else keeper.epoch
+        self.epoch = before.epoch if before else endpoints.epoch
         self._ran_partly = before is not None and outgoing.tool is not None
         self.attempts = 0
         self.worst = Delivery.NOT_SENT
@@ -69,7 +76,7 @@ class Pursuit:
         self._attempt: Attempt | None = None
         self._already: set[Step] = set()
         self._loop, self._cancellations = asyncio.get_running_loop(), cancellations()
-        self.clock = Clock(outgoing.timeout, longest=keeper.spec.timeouts.longest_call)
+        self.clock = Clock(outgoing.timeout, longest=self._keeper.spec.timeouts.longest_call)
 
     async def run(self) -> dict[str, Any]:
         if self._cancellations:
@@ -95,10 +102,12 @@ class Pursuit:
             self.clock.extend(self._out.timeout)
 
     async def _pursue(self) -> dict[str, Any]:
-        keeper = self._keeper
-        keeper.home.check()
+        self._keeper.home.check()
         while True:
             self.attempts += 1
+            keeper = self._keeper = self._endpoints.choose(
+                self._loop.time(), self._tried, call=self._out.tool is not None, last=self._last
+            )
             outcome = await self._try()
             self._attempt = None
             if isinstance(outcome, dict):
@@ -106,16 +115,18 @@ class Pursuit:
             # An answer that leads to a replay has stopped the clock.
             self.clock.go_on()
             self._remember(outcome)
+            standing = self._standing(outcome)
             decision = decide(
-                outcome.failure,
-                self._standing(outcome),
+                self._failure(outcome, standing),
+                standing,
                 backoff=_BACKOFF.delay(self.attempts, random.random()),
             )
             self._already.add(decision.connection)
             mended = await mend(keeper, decision.connection, outcome, self._out)
             wait = decision.replay_after
-            if wait is None or not mended or self.epoch != keeper.epoch:
+            if wait is None or not mended or self.epoch != self._endpoints.epoch:
                 raise self._error(outcome)
+            self._tried = self._tried | {keeper} if standing.elsewhere else set()
             if decision.costs_budget and not keeper.ground.bucket.take(self._loop.time()):
                 raise self._error(outcome)
             if self._out.on_replay is not None:
@@ -131,6 +142,8 @@ class Pursuit:
             raise refused_by_breaker(
                 self._keeper.spec.name, leave.wait, self, since=ground.troubled_since
             )
+        ground.busy += 1
+        ground.sent += 1
         try:
             async with self._keeper.gate if self._out.method else contextlib.nullcontext():
                 outcome = await self._send()
@@ -138,13 +151,16 @@ class Pursuit:
             # A deadline says nothing about the transport: the tool may just be slow.
             breaker.abandon(leave.probe)
             raise
+        finally:
+            ground.busy -= 1
         fault = isinstance(outcome, Setback) and outcome.failure.kind in _TRANSPORT_FAULTS
+        ground.faults += fault
         breaker.record(not fault, self._loop.time(), leave.probe)
         ground.troubled_since = (ground.troubled_since or time()) if fault else None
         return outcome
 
     async def _send(self) -> dict[str, Any] | Setback:
-        if self.epoch != self._keeper.epoch:
+        if self.epoch != self._endpoints.epoch:
             raise closed_meanwhile(self._keeper.spec.name, self._out, self)
         connection, auth_epoch = None, self._keeper.auth_epoch
         attempt = self._attempt = Attempt(
@@ -225,6 +241,13 @@ class Pursuit:
             reached = Delivery.REFUSED
         self.worst = Delivery.worst(self.worst, reached)
 
+    def _failure(self, setback: Setback, standing: Standing) -> Failure:
+        """A request that has no connection was not sent, whatever the handshake met: it may go to
+        another address."""
+        if setback.connection is None and standing.elsewhere:
+            return dataclasses.replace(setback.failure, delivery=Delivery.NOT_SENT)
+        return setback.failure
+
     def _standing(self, setback: Setback) -> Standing:
         opening = setback.connection is None
         return Standing(
@@ -234,6 +257,7 @@ class Pursuit:
             replays_left=self._keeper.spec.max_replays - (self.attempts - 1),
             already=frozenset(self._already | {Step.RENEGOTIATE} if opening else self._already),
             time_left=self.clock.left,
+            elsewhere=self._endpoints.elsewhere(self._loop.time(), self._tried | {self._keeper}),
         )
 
     def _channel(self, setback: Setback) -> Channel:

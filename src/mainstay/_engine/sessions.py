@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mainstay._engine.client import Client
 from mainstay._engine.core import Core
@@ -28,9 +28,6 @@ from mainstay._rules.admission import Admission, Orders, Place
 from mainstay._rules.identity import Identity
 from mainstay.config import ServerSpec
 from mainstay.errors import MainstayError, NotPermitted, ServerUnavailable
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("mainstay.sessions")
 
@@ -49,7 +46,7 @@ class Sessions:
     ) -> None:
         self.spec, self._setup, self._answers = spec, setup, answers
         self._listen, self._ears = listen, ears
-        self.ground = Ground(spec)
+        self.grounds = tuple(Ground(each) for each in spec.each)
         self._own = self._tenant(None, own=True)
         self.admission = Admission(spec.session_bound)
         self._tenants: dict[Place, Tenant] = {}
@@ -238,7 +235,7 @@ class Sessions:
             apart=identity.key if identity else None,
             principal=principal,
             store=self._setup.store if storable else None,
-            ground=self.ground,
+            grounds=self.grounds,
             vouched=True,
             listen=self._listen and own,
             hear=partial(self._ears.hear, identity) if heard else None,
@@ -280,11 +277,13 @@ class Sessions:
         """The event loop is gone, or belongs to the parent process."""
         for tenant in (self._own, *self._tenants.values()):
             tenant.core.abandon()
-        self.ground.forget()
+        for ground in self.grounds:
+            ground.forget()
 
     async def _close_all(self) -> None:
         clients = [self.own, *(tenant.client for tenant in self._tenants.values())]
         await asyncio.gather(*(client.aclose() for client in clients), return_exceptions=True)
         while self._closings:
             await asyncio.wait(tuple(self._closings))
-        await self.ground.aclose()
+        for ground in self.grounds:
+            await ground.aclose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mainstay._rules.classify import SessionRow
 from mainstay.auth import Authorizer
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from mcp.client.caching import ResponseCacheStore
 
     from mainstay._engine.ground import Ground
+    from mainstay._engine.inputs import Inputs
     from mainstay._engine.observing import Observers
     from mainstay._engine.toolbook import Toolbook
+    from mainstay._engine.watching import Watch
+    from mainstay._wire.tap import Tap
     from mainstay.events import Event
 
 
@@ -26,8 +29,25 @@ class Voice:
         self.headers: Mapping[str, str] = {}
 
 
+class Keeping(Protocol):
+    """A client, to whoever keeps its server reachable."""
+
+    setup: Setup
+    inputs: Inputs
+    watch: Watch
+    log_level: str | None
+
+    def emit(self, event: Event) -> None: ...
+
+    def keeper(self) -> object:
+        """Who leads of those who keep an address of it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
+    """What a client was given."""
+
     auth: Authorizer | None = None
     principal: str | None = None
     client_info: Mapping[str, str] | None = None
@@ -35,8 +55,9 @@ class Setup:
     store: SessionStore | None = None
     terminate_on_close: bool | None = None
     cache: ResponseCacheStore | None = None
-    ground: Ground | None = None
-    """What it has in common with other clients of the same server; None: it is alone."""
+    grounds: tuple[Ground, ...] = ()
+    """What it has in common with other clients of the same server, for each address of it. None: it
+    is alone."""
     apart: str | None = None
     """What else tells its principal from those of other clients."""
     voice: Voice | None = None
@@ -51,3 +72,5 @@ class Setup:
     """Told of everything but calls."""
     on_book: Callable[[Toolbook], None] | None = None
     """Given each new listing of the tools."""
+    tap: Tap | None = None
+    """Told what passes over a wire that is this client's alone."""

@@ -79,6 +79,12 @@ class Breaker:
     def state(self) -> BreakerState:
         return self._state
 
+    def would_admit(self, now: float) -> bool:
+        """Whether a call may pass, without taking anything."""
+        if self._state is BreakerState.OPEN:
+            return now >= self._until
+        return self._state is BreakerState.CLOSED
+
     def admit(self, now: float) -> Admission:
         """May one more call pass? A probe's admission must be reported back."""
         if self._state is BreakerState.CLOSED:

@@ -55,6 +55,9 @@ class Standing:
     already: frozenset[Step] = frozenset()
     """Remedies that were tried for this call; each is tried once."""
     time_left: float = float("inf")
+    elsewhere: bool = False
+    """Another address of the server is left that this call has not tried. Each is tried once, at
+    once, and costs no budget: an outage of one address multiplies nothing at another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ _ONCE = {
     FailureKind.VERSION_MISMATCH: Step.RENEGOTIATE,
 }
 _PIPE_ENDS = {FailureKind.UNREACHABLE, FailureKind.BROKEN}
+_OF_ITS_ADDRESS = set(FailureKind) - set(_ONCE) - {FailureKind.SESSION_LOST, FailureKind.EXITED}
+"""What another address of the same server may be spared."""
 _OUTAGE = {FailureKind.UNREACHABLE, FailureKind.THROTTLED, FailureKind.BROKEN}
 
 
@@ -81,6 +86,8 @@ def decide(failure: Failure, standing: Standing, *, backoff: float) -> Decision:
     may = may_replay(failure, standing.policy, repeatable=standing.repeatable)
     if failure.kind in _ONCE:  # the server said what it wants, unless the answer was lost
         may = step is not Step.KEEP and (may or failure.delivery is not Delivery.UNKNOWN)
+    if may and standing.elsewhere and failure.kind in _OF_ITS_ADDRESS:
+        return Decision(step, 0.0)
     wait = _wait(failure, backoff)
     if not may or standing.replays_left <= 0 or wait >= standing.time_left:
         return Decision(step, None)

@@ -17,15 +17,26 @@ from mainstay._engine.observing import Observers
 from mainstay._runtime.events import CatalogueChanged
 from mainstay._runtime.finding import Finding
 from mainstay._runtime.gate import Gate
+from mainstay._runtime.oversized import ResultPart, Spill, gone, part
+from mainstay._runtime.reuse import Reuse
 from mainstay._runtime.speaking import HeaderProvider
 from mainstay._runtime.views import offer_of
+from mainstay.context import CallContext
+from mainstay.stores.results import ResultStore
 
 
 class Desk(Finding):
     """One for each runtime."""
 
-    def __init__(self, gate: Gate, provider: HeaderProvider | None, caller: Caller) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        provider: HeaderProvider | None,
+        caller: Caller,
+        results: ResultStore | None = None,
+    ) -> None:
         super().__init__(gate, provider, caller)
+        self.reuse, self.spill = Reuse(results), Spill()
         self.observers = Observers("runtime")
         self.figures = Figures()
         self._claimed: frozenset[str] = frozenset()
@@ -51,6 +62,20 @@ class Desk(Finding):
         self.catalogue = Catalogue.of((), self.catalogue.revision + 1)
         self._claimed = frozenset()
         self._whole.clear()
+        self.spill.clear()
+
+    async def read_result(
+        self, handle: str, start: int, length: int, context: CallContext | None
+    ) -> ResultPart:
+        """Some of what was set aside, for whoever it was set aside for."""
+        aside = self.spill.get(handle)
+        supplier = self.suppliers.get(aside.server)
+        if supplier is None:
+            raise gone(handle)
+        caller = (await self.speaker(supplier, context, None)).identity
+        if aside.owner != (caller.key if caller else None):
+            raise gone(handle)
+        return part(aside, start, length)
 
     def publish(self, supplier: Supplier) -> None:
         """A server's stock is another one."""

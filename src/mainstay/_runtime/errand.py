@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -19,6 +20,7 @@ from mainstay._engine.wanted import OnProgress, Wanted
 from mainstay._runtime.desk import Desk
 from mainstay._runtime.finding import Found
 from mainstay._runtime.names import ToolName, parts
+from mainstay._runtime.oversized import fitted
 from mainstay.context import CallContext
 from mainstay.errors import (
     CallNotSentInTime,
@@ -28,7 +30,7 @@ from mainstay.errors import (
     MainstayError,
     NotOffered,
 )
-from mainstay.events import CallEvent, Failed, Progress, Started
+from mainstay.events import CallEvent, Completed, Failed, Progress, Started
 from mainstay.results import CallResult
 
 _SWAPS = 5
@@ -52,10 +54,24 @@ class Errand:
             if problem := self._wanted.problem():
                 raise self._desk.refused(self._wanted.name, problem)
             found, lease = await self._prepare()
-            wanted = self._timed(found, lease)
         except BaseException as error:
             self._tell_failure(error, emit)
             raise
+        try:
+            spec = found.supplier.spec
+            if not spec.cache_results:
+                result = await self._call(found, lease, emit)
+            else:
+                result = await self._reuse(found, lease, emit)
+        finally:
+            lease.give_back()
+        if spec.result_limit is None:
+            return result
+        caller = found.speaker.identity
+        return fitted(result, spec, self._desk.spill, caller.key if caller else None)
+
+    async def _call(self, found: Found, lease: Lease, emit: Emit | None) -> CallResult:
+        wanted = self._timed(found, emit)
         running = self._desk.figures.begin(found.supplier.name, found.tool.tool)
         try:
             if lease.core.book is not found.stock.book:
@@ -67,9 +83,26 @@ class Errand:
             if failure is not None and failure.kind in _OUT_OF_REACH:
                 found.supplier.doubt()
             raise
-        finally:
-            lease.give_back()
         running.done(result)
+        return result
+
+    async def _reuse(self, found: Found, lease: Lease, emit: Emit | None) -> CallResult:
+        """By a call, or by what an equal one has brought or is about to."""
+        joins, within = emit is None and self._wanted.on_progress is None, self._left(found) or 0
+        make = partial(self._call, found, lease, emit)
+        try:
+            result = await self._desk.reuse.answer(
+                found, self._wanted, make, joins=joins, within=within
+            )
+        except TimeoutError as error:
+            if isinstance(error, MainstayError):
+                raise
+            late = self._late(found)
+            self._tell_failure(late, emit)
+            raise late from None
+        if result.cached:
+            self._desk.figures.cached(*found.tool.key)
+            self._tell(emit, *found.tool.key, lambda about: Completed(result=result, **about))
         return result
 
     # -- before sending -------------------------------------------------------------------------
@@ -105,14 +138,15 @@ class Errand:
             return None
         return max(total - (monotonic() - self._began), 0.0)
 
-    def _timed(self, found: Found, lease: Lease) -> Wanted:
+    def _timed(self, found: Found, emit: Emit | None) -> Wanted:
         """The call as it goes to its client, if there is any time left for it."""
         timeout = self._wanted.timeout
         if monotonic() - self._began > _A_MOMENT:
             timeout = self._left(found)
             if not timeout:
-                lease.give_back()
-                raise self._late(found)
+                late = self._late(found)
+                self._tell_failure(late, emit)
+                raise late
         return self._for_tool(found, timeout)
 
     def _for_tool(self, found: Found, timeout: float | None) -> Wanted:
@@ -143,10 +177,16 @@ class Errand:
         server, tool = self._meant(error)
         if server:
             self._desk.figures.begin(server, tool).failed(error)
+        self._tell(emit, server, tool, lambda about: Failed(error=error, **about))
+
+    def _tell(
+        self, emit: Emit | None, server: str, tool: str, end: Callable[[dict[str, Any]], CallEvent]
+    ) -> None:
+        """Of a call that no client was asked to make."""
         if emit is None and not self._desk.observers:
             return
         about: dict[str, Any] = {"server": server, "tool": tool, "call_id": uuid.uuid4().hex}
-        for event in (Started(**about), Failed(error=error, **about)):
+        for event in (Started(**about), end(about)):
             if emit is not None:
                 emit(event)
             self._desk.observers.tell(event)

@@ -16,6 +16,7 @@ from mainstay.auth import Authorizer
 from mainstay.config import Approvals
 from mainstay.errors import ConfigError
 from mainstay.stores import SessionStore
+from mainstay.stores.results import ResultStore
 
 if TYPE_CHECKING:
     from mainstay._engine.setup import ResponseCacheStore
@@ -46,6 +47,8 @@ class Options(TypedDict, total=False):
     elicitation: Answers | None
     roots: Answers | Sequence[str | Path] | None
     cache: ResponseCacheStore | None
+    results: ResultStore | None
+    """Where results are kept that may be used again (`cache_results`). None: in memory, 64 MiB."""
     live: bool
     """Hear of changed lists as they change: over HTTP that takes a stream for each server."""
     follow: bool

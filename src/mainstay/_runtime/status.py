@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, cast
 
 from mainstay._catalogue.supplier import Supplier
+from mainstay._engine.endpoints import Endpoint, endpoint_of
 from mainstay._engine.figures import Figures, ServerFigures
+from mainstay._engine.sessions import Sessions
 from mainstay._rules.membership import Health, Member, MemberState
 
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
@@ -40,6 +43,8 @@ class ServerStatus:
     sessions: int = 0
     """Of principals, beside its own."""
     in_flight: int = 0
+    endpoints: tuple[Endpoint, ...] = ()
+    """Its addresses, if it has several."""
     figures: ServerFigures
 
 
@@ -66,8 +71,15 @@ def status_of(member: Member[Supplier], figures: Figures) -> ServerStatus:
         stale=offer.stale,
         sessions=sessions.admission.size if sessions else 0,
         in_flight=figures.server(member.name).in_flight,
+        endpoints=_endpoints(sessions) if sessions else (),
         figures=figures.server(member.name),
     )
+
+
+def _endpoints(sessions: Sessions) -> tuple[Endpoint, ...]:
+    grounds = sessions.grounds
+    now = monotonic()
+    return tuple(endpoint_of(each, now) for each in grounds) if len(grounds) > 1 else ()
 
 
 def _info(said: Any) -> str | None:
@@ -90,5 +102,5 @@ def _transport(supplier: Supplier) -> str:
     if spec.transport is not None:
         return spec.transport
     if spec.url:
-        return "sse" if sessions and sessions.ground.older else "http"
+        return "sse" if sessions and sessions.grounds[0].older else "http"
     return "stdio" if spec.command else "local"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mainstay._rules.recovery import Channel
 from mainstay._wire.attempt import Attempt
@@ -21,6 +21,9 @@ from mainstay._wire.sse import SseDuct
 from mainstay._wire.wire import Line, OnLost, Wire
 from mainstay.config import ServerSpec
 
+if TYPE_CHECKING:
+    from mainstay._wire.tap import Tap
+
 
 def line_for(
     spec: ServerSpec,
@@ -29,18 +32,36 @@ def line_for(
     *,
     older: bool = False,
     link: Link | None = None,
+    tap: Tap | None = None,
 ) -> Line:
     """The way to this server. `older`: as HTTP was in 2024-11-05. `link`: an HTTP client that
-    others use, too. Raises `ConfigError`."""
+    others use, too. `tap`: is told what passes, but for others' link. Raises `ConfigError`."""
     if spec.command:
         from mainstay._wire.stdio import StdioDuct
 
-        return PipeLine(spec, lambda: StdioDuct(spec))
+        return PipeLine(spec, _tapped(lambda: StdioDuct(spec), spec, tap))
     if spec.server is not None:
         from mainstay._wire.local import LocalDuct
 
-        return PipeLine(spec, lambda: LocalDuct(spec))
-    return HttpLine(spec, headers, credentials, older=older or spec.transport == "sse", link=link)
+        return PipeLine(spec, _tapped(lambda: LocalDuct(spec), spec, tap))
+    older = older or spec.transport == "sse"
+    return HttpLine(spec, headers, credentials, older=older, link=link, tap=tap)
+
+
+def _tapped(make: Callable[[], Duct], spec: ServerSpec, tap: Tap | None) -> Callable[[], Duct]:
+    if tap is None:
+        return make
+    from mainstay._wire.tap import TappedDuct
+
+    return lambda: TappedDuct(make(), spec.secrets, tap)
+
+
+def _link(spec: ServerSpec, tap: Tap | None) -> Link:
+    if tap is None:
+        return Link(spec)
+    from mainstay._wire.tap import TappedLink
+
+    return TappedLink(spec, tap)
 
 
 class HttpLine:
@@ -59,8 +80,9 @@ class HttpLine:
         *,
         older: bool,
         link: Link | None,
+        tap: Tap | None,
     ) -> None:
-        self._link, self._owns_link = link or Link(spec), link is None
+        self._link, self._owns_link = link or _link(spec, tap), link is None
         self._spec, self._headers, self._credentials = spec, headers, credentials
         self.channel = Channel.PIPE if older else Channel.REQUESTS
         self.resumable = self.speaks_modern = not older

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from yarl import URL
 
 from mainstay._wire.exchange import unreadable
-from mainstay.config import redact_url
+from mainstay.config import ServerSpec, redact_url
 from mainstay.errors import ConfigError
 
 _REDIRECTS_THAT_KEEP_THE_METHOD = (307, 308)
@@ -28,6 +28,11 @@ def proxy_for(configured: str | None, url: URL) -> str | None:
         problem = f"the proxy of the environment is not an http(s) URL: {redact_url(proxy)}"
         raise ConfigError(problem, key="proxy", remedy="Set NO_PROXY, or proxy: '' for none")
     return proxy
+
+
+def proxy_of(spec: ServerSpec) -> str | None:
+    """The proxy through which a server at a URL is reached. Raises `ConfigError`."""
+    return proxy_for(spec.proxy, URL(spec.url).with_user(None))
 
 
 def redirected(url: URL, status: int, location: str, method: str) -> URL:

@@ -28,6 +28,7 @@ __all__ = ["can_mend", "sentence", "tool_error"]
 
 def sentence(error: MainstayError, tool: str) -> str:
     """For the model. `tool` is the name by which the model called it."""
+    tool = error.called or tool
     match error:
         case InvalidArguments():
             problems = "; ".join(error.problems) or "they do not fit the tool"

@@ -8,11 +8,12 @@ same words in another directory may start another program, so they are another c
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -93,15 +94,33 @@ class FileApprovals:
             return False
 
     def approve(self, digest: str, note: str) -> None:
+        with self._told("the approval cannot be kept"):
+            self._change(lambda notes: {**notes, digest: note})
+
+    def revoke(self, digest: str) -> None:
+        """It has to be approved again; nothing if it never was."""
+        with self._told("the approval cannot be taken back"):
+            self._change(lambda notes: {key: notes[key] for key in notes if key != digest})
+
+    def notes(self) -> dict[str, str]:
+        """What is approved: the note of each digest."""
+        with self._told("approvals cannot be read"):
+            return self._notes()
+
+    def _change(self, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        make_private(self.path.parent)
+        with locked(self.path.with_suffix(".lock")):
+            notes = change(self._notes())
+            write(self.path, json.dumps({"approved": notes}, indent=1).encode())
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Generator[None]:
         try:
-            make_private(self.path.parent)
-            with locked(self.path.with_suffix(".lock")):
-                notes = {**self._notes(), digest: note}
-                write(self.path, json.dumps({"approved": notes}, indent=1).encode())
+            yield
         except (Unusable, OSError) as error:
             reason = str(error) if isinstance(error, Unusable) else error.strerror or "no access"
             raise ConfigError(
-                f"the approval cannot be kept: {reason}",
+                f"{what}: {reason}",
                 remedy="Remove the file, or make it yours alone (chmod 600)",
                 file=str(self.path),
             ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterator
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -24,18 +25,25 @@ class Doubtful(Protocol):
     @property
     def url(self) -> str: ...
     @property
+    def urls(self) -> tuple[str, ...]: ...
+    @property
     def tls(self) -> TLS: ...
 
 
 def doubts_about(spec: Doubtful) -> tuple[str, ...]:
-    parts, said = urlsplit(spec.url), list[str]()
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        said.append(f"plain http beyond this machine: {redact_url(spec.url)}")
-    if secrets_of_url(spec.url):
-        said.append("the URL carries a secret; use headers or api_key instead")
-    if not spec.tls.verify and parts.scheme == "https":
-        said.append("certificates are not verified; name your own CA in tls.ca_file")
+    urls = spec.urls or (spec.url,)
+    said = list(dict.fromkeys(doubt for url in urls for doubt in _about(url, spec.tls)))
     return tuple(f"{spec.name}: {doubt}" for doubt in said)
+
+
+def _about(url: str, tls: TLS) -> Iterator[str]:
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        yield f"plain http beyond this machine: {redact_url(url)}"
+    if secrets_of_url(url):
+        yield "the URL carries a secret; use headers or api_key instead"
+    if not tls.verify and parts.scheme == "https":
+        yield "certificates are not verified; name your own CA in tls.ca_file"
 
 
 def warn(message: str) -> None:

@@ -48,12 +48,35 @@ def load(
 
     `env` stands for this process's environment, `inputs` answers VS Code's `${input:…}`.
     """
-    surroundings = Surroundings(
+    around = _surroundings(env, cwd, inputs)
+    return _settled(around.draft(source), around, approvals)
+
+
+def problems(
+    source: object = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
+    inputs: Inputs | Answers | None = None,
+) -> tuple[ConfigError, ...]:
+    """All that is wrong with it, in the order of the file. `load` raises the first of them."""
+    around = _surroundings(env, cwd, inputs)
+    try:
+        draft = around.draft(source)
+    except ConfigError as error:
+        return (error,)
+    _settle(draft, around)
+    return tuple(error for _, error in sorted(draft.mistakes.found, key=lambda one: one[0]))
+
+
+def _surroundings(
+    env: Mapping[str, str] | None, cwd: Path | str | None, inputs: Inputs | Answers | None
+) -> Surroundings:
+    return Surroundings(
         env=os.environ if env is None else env,
         cwd=Path(os.path.abspath(cwd or os.getcwd())),
         answers=inputs if isinstance(inputs, Answers) else Answers(inputs),
     )
-    return _settled(surroundings.draft(source), surroundings, approvals)
 
 
 @dataclass(slots=True)
@@ -138,13 +161,17 @@ def _format_of(path: Path, file: str) -> str:
     )
 
 
-def _settled(draft: Draft, around: Surroundings, approvals: Approvals | None) -> Configuration:
+def _settle(draft: Draft, around: Surroundings) -> Settled:
     folder = draft.document.folder
     known = _editors_words(folder, home_of(around.env)) if draft.of_an_editor else {}
     meanings = Meanings(around.env, known, around.answers.to(draft.inputs))
     draft.off = draft.off or environment.switched_off(around.env, draft)
     draft.defaults.extend(environment.defaults(around.env))
-    settled = settle(draft, meanings, around.env_file(folder))
+    return settle(draft, meanings, around.env_file(folder))
+
+
+def _settled(draft: Draft, around: Surroundings, approvals: Approvals | None) -> Configuration:
+    settled = _settle(draft, around)
     draft.mistakes.check()
     pending = _unapproved(settled, around, approvals) if draft.document.found else ()
     waiting = {one.name for one in pending}

@@ -16,7 +16,6 @@ from pydantic import (
     AfterValidator,
     Field,
     SecretStr,
-    field_serializer,
     field_validator,
     model_validator,
 )
@@ -26,12 +25,13 @@ from mainstay.config.doubts import doubts_about, warn
 from mainstay.config.expand import expand
 from mainstay.config.frozen import FrozenDict
 from mainstay.config.functions import with_tags
-from mainstay.config.model import Frozen
 from mainstay.config.parts import PROGRAM_START, TLS, Seconds, Timeouts, with_patience
-from mainstay.config.redact import HIDDEN, redact_args, redact_url, secrets_of_args
+from mainstay.config.redact import secrets_of_args
+from mainstay.config.showing import Shown
 from mainstay.config.tools import (
     DerivedHeaders,
     Guides,
+    Kept,
     Offered,
     Patterns,
     Tags,
@@ -39,13 +39,14 @@ from mainstay.config.tools import (
     ToolTags,
 )
 from mainstay.config.transports import as_mapping, check_transport, name_for
-from mainstay.config.urls import check_http_url, problem
+from mainstay.config.urls import check_http_url, problem, with_addresses
 from mainstay.errors import ConfigError
 
 Count = Annotated[int, Field(ge=0)]
 ReplayPolicy = Literal["safe", "never", "always"]
 Texts = Annotated[Mapping[str, str], AfterValidator(lambda given: FrozenDict(given))]
 Arguments = Annotated[tuple[str, ...], Field()]
+Addresses = Annotated[tuple[str, ...], Field(max_length=64)]
 Policies = Annotated[Mapping[str, ReplayPolicy], AfterValidator(lambda given: FrozenDict(given))]
 
 
@@ -58,12 +59,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KEY = re.compile(r"[\x21-\x7e]+")  # visible ASCII: RFC 6750 allows less, servers take more
 
 
-class ServerSpec(Frozen):
+class ServerSpec(Shown):
     """One server, as configured."""
 
     name: str
     url: str = Field(default="", repr=False)
     """Where the server is, over HTTP."""
+    urls: Addresses = Field(default=(), repr=False)
+    """All addresses of a server that has several, each as good as the others; `url` is then the
+    first of them. Each has sockets, sessions, limits and a breaker of its own."""
+    balance: Literal["session", "call"] = "session"
+    """With several addresses, what goes to the one that has the least to do: each new `session`,
+    whose calls then stay there, or each `call`, in a session for each address. Calls of servers
+    without sessions are spread in any case."""
     command: str = ""
     """The program to start, for a server that speaks over its standard streams."""
     args: Arguments = Field(default=(), repr=False)
@@ -111,6 +119,15 @@ class ServerSpec(Frozen):
     serialize: bool = False
     """One request at a time."""
     max_result_bytes: Annotated[int, Field(gt=0)] = 32 * 1024 * 1024
+    """No answer is read beyond this: it ends as an error, in bounded memory."""
+    result_limit: Annotated[int, Field(ge=1000)] | None = None
+    """How many characters of a result a runtime hands on. None: all."""
+    oversized: Literal["error", "truncate", "spill"] = "error"
+    """What becomes of a result beyond that: an error that holds it; as much of it as fits, which
+    says so; or a handle, by which the rest is read in parts."""
+    cache_results: Kept = FrozenDict()
+    """For how many seconds a runtime may use results again: one number, or one for each glob over
+    the names of tools. Only of tools that are marked read-only, and never an error."""
     keep_alive: Seconds = 4.0
     """Idle sockets are dropped after this; uvicorn drops them after 5, and a call must not be
     spent on a dying one."""
@@ -193,6 +210,13 @@ class ServerSpec(Frozen):
             check_http_url(url)
         return url
 
+    @field_validator("urls")
+    @classmethod
+    def _check_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        for url in urls:
+            check_http_url(url)
+        return urls
+
     @field_validator("command", "cwd", "prompts_file")
     @classmethod
     def _check_command(cls, text: str | None) -> str | None:
@@ -217,26 +241,17 @@ class ServerSpec(Frozen):
             )
         return key
 
-    @field_serializer("url", "proxy", when_used="json")
-    def _show_url(self, url: str | None) -> str | None:
-        return redact_url(url) if url else url
-
-    @field_serializer("args", when_used="json")
-    def _show_args(self, args: tuple[str, ...]) -> list[str]:
-        return redact_args(args)
-
     @property
     def secrets(self) -> tuple[str, ...]:
         """What was given in confidence to the program that is started."""
         return (*self.env.values(), *secrets_of_args(self.args))
 
-    @field_serializer("headers", "env", when_used="json")
-    def _show_values(self, values: Mapping[str, str]) -> dict[str, str]:
-        return dict.fromkeys(values, HIDDEN)
-
-    @field_serializer("tool_headers", when_used="json")
-    def _show_tool_headers(self, given: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-        return {tool: dict.fromkeys(values, HIDDEN) for tool, values in given.items()}
+    @property
+    def each(self) -> tuple[ServerSpec, ...]:
+        """One for each address of the server, in the order of `urls`."""
+        if not self.urls:
+            return (self,)
+        return tuple(self.model_copy(update={"url": url, "urls": ()}) for url in self.urls)
 
     @property
     def session_bound(self) -> int:
@@ -248,6 +263,11 @@ class ServerSpec(Frozen):
     def _be_patient(cls, given: Any) -> Any:
         """Programs may have to be downloaded before they say a word."""
         return with_patience(given, PROGRAM_START)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_addresses(cls, given: Any) -> Any:
+        return with_addresses(given)
 
     @model_validator(mode="before")
     @classmethod

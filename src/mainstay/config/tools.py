@@ -48,6 +48,12 @@ def _some(given: Any) -> Any:
     return given
 
 
+def _for_all(given: Any) -> Any:
+    """A number alone goes for every tool; so does one that a variable held."""
+    number = as_number(given)
+    return given if number is None else {"*": number}
+
+
 def _named(given: Any) -> Any:
     """`true`, or the keys alone: the usual names."""
     if isinstance(given, bool):
@@ -98,6 +104,23 @@ ToolHeaders = Annotated[
 Guides = Annotated[
     Mapping[Pattern, Annotated[str, AfterValidator(_guide)]], AfterValidator(_frozen)
 ]
+_Lasting = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Kept = Annotated[
+    Mapping[Pattern, _Lasting],
+    BeforeValidator(_for_all),
+    AfterValidator(_frozen),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+                },
+            ]
+        }
+    ),
+]
 DerivedHeaders = Annotated[
     Mapping[str, str],
     BeforeValidator(_named),
@@ -116,6 +139,16 @@ DerivedHeaders = Annotated[
         }
     ),
 ]
+
+
+def as_number(value: object) -> float | None:
+    """What a number is, also as a text that a variable held; all else is judged later."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
 
 
 def guides_of(association: Any) -> Any:

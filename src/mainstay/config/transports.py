@@ -128,7 +128,7 @@ def name_for(given: Mapping[str, Any]) -> str:
     command = given.get("command")
     if isinstance(command, str) and command:
         return as_name(re.split(r"[\\/]", command.split()[0])[-1] if command.strip() else "")
-    return name_from(given.get("url"))
+    return name_from(given.get("url") or next(iter(given.get("urls") or ()), None))
 
 
 def _kind(value: object) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from pydantic_core import PydanticCustomError
@@ -27,6 +29,24 @@ def check_http_url(url: str) -> None:
         raise problem("not an http(s) URL", remedy)
     if not parts.hostname or port == 0 or re.search(r"[\s\x00-\x1f]", url):
         raise problem("a URL without a host", remedy)
+
+
+def with_addresses(given: Any) -> Any:
+    """`urls` holds all addresses of a server that has several, and `url` the first of them."""
+    if not isinstance(given, Mapping):
+        return given
+    said = cast("Mapping[str, Any]", given)
+    urls, url = said.get("urls"), said.get("url")
+    if not isinstance(urls, Sequence) or isinstance(urls, str) or not urls:
+        return said
+    every = list(cast("Sequence[Any]", urls))
+    if url and url not in every:
+        raise problem(
+            "'url' is none of 'urls'", "List every address in 'urls', and leave out 'url'", "urls"
+        )
+    if any(every.count(one) > 1 for one in every):
+        raise problem("an address is listed twice", "List each address once", "urls")
+    return {**said, "url": url or every[0], "urls": every if len(every) > 1 else ()}
 
 
 def is_loopback(host: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mainstay.config.draft import Draft, Setting, Steps, same
 from mainstay.config.spec import ServerSpec
+from mainstay.config.tools import as_number as as_number
 from mainstay.config.transports import TYPES
 
 OURS: Mapping[str, str] = {
@@ -43,7 +44,7 @@ their entries may turn up: everywhere but in our own file."""
 
 OF_ONE_SERVER = frozenset(
     {
-        *("name", "url", "endpoint", "command", "args", "server", "type", "transport"),
+        *("name", "url", "urls", "endpoint", "command", "args", "server", "type", "transport"),
         *("api_key", "enabled", "env_file", "prompts_file"),
     }
 )
@@ -66,16 +67,6 @@ def switch(value: object) -> bool | None:
     if isinstance(value, bool):
         return value
     return _SWITCHES.get(value.strip().lower()) if isinstance(value, str) else None
-
-
-def as_number(value: object) -> float | None:
-    """What a number is, also as a text that a variable held; all else is judged later."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
 
 
 @dataclass(frozen=True, slots=True)

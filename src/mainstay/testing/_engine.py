@@ -20,11 +20,12 @@ from mainstay.testing import _methods, _tools
 from mainstay.testing._calls import REQUEST_CANCELLED, Call
 from mainstay.testing._events import EventLog
 from mainstay.testing._http import MAX_HEAD, Connection, WatchedReader
+from mainstay.testing._journal import Journal, Wishes
 from mainstay.testing._listening import Audience
 from mainstay.testing._options import Settings
 from mainstay.testing._rounds import Desk
-from mainstay.testing._rulebook import Rulebook
-from mainstay.testing.script import Cancelled, JsonObject, Recorded
+from mainstay.testing._rulebook import Announced, Rulebook
+from mainstay.testing.script import Behaviour, Cancelled, JsonObject, Recorded
 
 if TYPE_CHECKING:
     from mainstay.testing._duplex import Channel
@@ -39,6 +40,8 @@ class Engine:
         self.settings, self._serve = settings, serve
         self.port = settings.port
         self.rules = Rulebook()
+        self._journal = Journal(settings.journal) if settings.journal else None
+        self._wishes = Wishes(self._journal) if settings.wishes else None
         self.records: list[Recorded] = []
         self.ledger: Counter[str] = Counter()
         self.cancelled: list[Cancelled] = []
@@ -105,6 +108,8 @@ class Engine:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(server.wait_closed(), 5.0)
         await asyncio.sleep(0)
+        if self._journal is not None:
+            self._journal.close()
 
     async def restart(self) -> None:
         await self.hang_up()
@@ -130,6 +135,22 @@ class Engine:
         self.sequence += 1
         if self.settings.record:
             self.records.append(entry(self.sequence, time.monotonic()))
+
+    def pick(
+        self,
+        http: str,
+        message: JsonObject | None,
+        named: Announced,
+        *,
+        refused: bool,
+        passed: Announced | None = None,
+    ) -> Behaviour | None:
+        """What is to happen to this request: what it wishes, or what a rule says."""
+        if self._wishes is not None:
+            granted = self._wishes.grant(message, refused=refused)
+            if granted is not None:
+                return granted
+        return self.rules.pick(http, *named, refused=refused, passed=passed)
 
     def _count(self, key: str) -> None:
         self.ledger[key] += 1
@@ -198,7 +219,11 @@ class Engine:
         if name == "ask":
             return self.desk.leg(params) if call.modern else self.desk.converse(call.log, params)
         arguments: JsonObject = params.get("arguments") or {}
-        self.ledger[str(arguments.get("key") or name)] += 1
+        key = str(arguments.get("key") or name)
+        if self._journal is None:
+            self.ledger[key] += 1
+        else:
+            self._journal.ran(key, cast(str, name), call.session, headers)
         meta: JsonObject = params.get("_meta") or {}
         run = _tools.Run(arguments, meta, headers, call.modern, call.emit)
         return _tools.body_of(cast(str, name))(run)

@@ -41,8 +41,8 @@ async def _one(engine: Engine, connection: Connection, head: Head) -> bool:
     how = None
     if denied is None:
         passed = _announced(head)
-        how = engine.rules.pick(
-            head.method, method, tool, refused=refused is not None, passed=passed
+        how = engine.pick(
+            head.method, message, (method, tool), refused=refused is not None, passed=passed
         )
     dropped = how is not None and how.drop == "before_body"
     _record(engine, connection, head, None if dropped else message, method, tool)

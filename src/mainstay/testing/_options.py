@@ -25,6 +25,8 @@ class SharedOptions(TypedDict, total=False):
     initialize_delay: float
     strict: bool
     record: bool
+    journal: str | None
+    wishes: bool
 
 
 class ServerOptions(SharedOptions, total=False):
@@ -80,6 +82,12 @@ class Settings:
     keep_alive: float | None = None
     strict: bool = True
     record: bool = True
+    journal: str | None = None
+    """A file to which every run of a tool is written before it begins (see `_journal`), in place of
+    the ledger: it survives a killed process, and costs no memory.
+    """
+    wishes: bool = False
+    """Whether a call may say by its argument `wish` what is done to it (see `_journal`)."""
 
     def __post_init__(self) -> None:
         if self.protocol_version not in LEGACY:

@@ -143,7 +143,7 @@ class StdioHome:
         method, tool = named(message)
         request = "id" in message and method is not None
         refused = request and channel.refusal(message) is not None
-        how = self._engine.rules.pick("POST", method, tool, refused=refused) or PLAIN
+        how = self._engine.pick("POST", message, (method, tool), refused=refused) or PLAIN
         headers: dict[str, str] = {}
         self._engine.record(
             lambda sequence, at: Recorded(

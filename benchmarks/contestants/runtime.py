@@ -1,0 +1,13 @@
+"""`mainstay.Runtime`, for nobody in particular."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from benchmarks.contestants.common import ARGUMENTS, Send
+from mainstay import Runtime
+
+
+@asynccontextmanager
+async def calls(url: str, era: str) -> AsyncIterator[Send]:
+    async with Runtime.open([{"name": "stub", "url": url, "mode": era}]) as runtime:
+        yield lambda: runtime.call("stub.echo", ARGUMENTS)

@@ -1,0 +1,105 @@
+"""Edits of the configuration while calls are in flight, and which edition may be in force when.
+
+One edit at a time. Each edit of headers is an edition; the ledger shows by which one a call went.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import Any
+
+from chaos.scene import BY_NAME, EDITION, GUEST, VISITOR
+from chaos.schedule import Event
+from mainstay import Runtime
+
+_HASTE: dict[str, Any] = {
+    "breaker_threshold": 25,
+    "breaker_cooldown": 0.1,
+    "replay_rate": 200.0,
+    "replay_burst": 500,
+    "timeouts": {"connect": 5.0, "close": 2.0},
+}
+"""A server in trouble all the time is tried again sooner than one would otherwise."""
+_OWN: dict[str, dict[str, Any]] = {GUEST: {"max_sessions": 3}, VISITOR: {"session": "call"}}
+"""Less room than there are principals; and a session for each call."""
+
+
+class Edits:
+    """All that is configured, as it changes."""
+
+    def __init__(self, specs: dict[str, dict[str, Any]]) -> None:
+        self._specs = specs
+        self._written: Counter[str] = Counter()
+        self._applied: Counter[str] = Counter()
+        self._present = {GUEST, VISITOR}
+        self._turn = asyncio.Lock()
+        self._runtime: Runtime | None = None
+
+    async def govern(self, runtime: Runtime) -> None:
+        """From now on its configuration is edited here. It was opened with `configuration`."""
+        self._runtime, self._applied = runtime, Counter(self._written)
+        if VISITOR in self._present:
+            await runtime.add({"name": VISITOR, **self._spec(VISITOR)})
+
+    def certain(self, server: str) -> int:
+        """The oldest edition that a call which begins now may go by."""
+        return self._applied[server]
+
+    def possible(self, server: str) -> int:
+        """The newest edition that a call which ends now may have gone by."""
+        return self._written[server]
+
+    def configuration(self) -> dict[str, Any]:
+        absent = {GUEST} - self._present
+        return {name: self._spec(name) for name in BY_NAME if name not in {VISITOR, *absent}}
+
+    def _spec(self, name: str) -> dict[str, Any]:
+        edition = str(self._written[name])
+        spec = {**self._specs[name], **_HASTE, **_OWN.get(name, {})}
+        if BY_NAME[name].kind != "stdio":
+            return {**spec, "headers": {EDITION: edition}}
+        return {**spec, "env": {**spec["env"], "EDITION": edition}}
+
+    async def apply(self, event: Event) -> int:
+        runtime = self._runtime
+        assert runtime is not None
+        async with self._turn:
+            match event.kind:
+                case "headers edited" | "environment edited":
+                    return await self._edit(runtime, event.target)
+                case "guest comes or goes":
+                    self._present ^= {GUEST}
+                    return await self._reload(runtime, GUEST)
+                case "visitor comes or goes":
+                    await self._turn_visitor(runtime)
+                case "principal forgotten":
+                    await runtime.forget(event.target)
+                case "failed servers retried":
+                    await runtime.reconnect()
+                case "lists refreshed":
+                    await runtime.refresh()
+                case "event loop held up":
+                    time.sleep(event.seconds)  # noqa: ASYNC251
+                case _:
+                    raise ValueError(event.kind)
+        return 1
+
+    async def _edit(self, runtime: Runtime, server: str) -> int:
+        self._written[server] += 1
+        return await self._reload(runtime, server)
+
+    async def _reload(self, runtime: Runtime, server: str) -> int:
+        edit = await runtime.reload(self.configuration())
+        self._applied[server] = self._written[server]
+        return len(edit.added) + len(edit.removed) + len(edit.changed)
+
+    async def _turn_visitor(self, runtime: Runtime) -> None:
+        if VISITOR in self._present:
+            await runtime.remove(VISITOR)
+        else:
+            self._written[VISITOR] += 1
+            await runtime.add({"name": VISITOR, **self._spec(VISITOR)})
+            self._applied[VISITOR] = self._written[VISITOR]
+        self._present ^= {VISITOR}

@@ -1,0 +1,109 @@
+"""The three servers of the demo, what they offer, and what they say happened to them.
+
+A server's word counts: requests are those that it read, runs those in its ledger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mainstay import CallResult, MainstayError, Runtime
+from mainstay.demo.claims import Claim
+from mainstay.demo.screen import Screen
+from mainstay.testing import Recorded, ScriptedProgram, ScriptedServer, SessionLoss
+
+LONGEST = 30.0
+"""Seconds. It takes about three."""
+
+_LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+
+
+def _tool(name: str, about: str, kind: str = "", **more: Any) -> dict[str, Any]:
+    properties = {key: {"type": type_} for key, type_ in more.items()}
+    schema = {"type": "object", "properties": properties, "required": list(more)[:1]}
+    hints = {"annotations": {"readOnlyHint": True}} if kind == "read-only" else {}
+    return {"name": name, "description": about, "inputSchema": schema, **hints}
+
+
+SHOP = (
+    _tool("pay", "Pay an order. Money moves.", order="integer"),
+    _tool("stock", "How many of an item there are.", "read-only", item="string"),
+)
+REPORTS = (_tool("steps", "Write a report, step by step.", count="integer", gap="number"),)
+NOTES = (
+    _tool("write", "Write a note down.", text="string"),
+    _tool("read", "Read a note.", "read-only", title="string"),
+)
+
+
+@dataclass
+class Stage:
+    """Lives as long as the acts of one run."""
+
+    runtime: Runtime
+    screen: Screen
+    shop: ScriptedServer
+    """HTTP, with a handshake and sessions that can be lost."""
+    reports: ScriptedServer
+    """HTTP, without either: each request stands alone."""
+    notes: ScriptedProgram
+    counted: dict[ScriptedServer, int] = field(default_factory=dict[ScriptedServer, int])
+    """Requests that earlier acts have accounted for."""
+
+    @property
+    def servers(self) -> Mapping[str, ScriptedServer]:
+        return {"shop": self.shop, "reports": self.reports, "notes": self.notes}
+
+    async def new(self, server: ScriptedServer) -> list[Recorded]:
+        """What reached this server since the last time, but for its lists: those are read again
+        beside the calls, whenever a server may have become another."""
+        every = await server.requests()
+        new = every[self.counted.get(server, 0) :]
+        self.counted[server] = len(every)
+        return [one for one in new if one.rpc_method not in (*_LISTS, "notifications/initialized")]
+
+    async def cost(self, server: ScriptedServer, *promised: str) -> Claim:
+        seen = [one.rpc_method for one in await self.new(server)]
+        number = f"{len(promised)} request{'s' if len(promised) > 1 else ''}"
+        return Claim(f"{number}: {', '.join(promised)}", list(promised), seen)
+
+    async def ran(self, server: ScriptedServer, tool: str, before: int, times: int) -> Claim:
+        """How often a tool ran since it had run so often `before`."""
+        how_often = {1: "once", 2: "twice"}.get(times, f"{times} times")
+        return Claim(f"the tool ran {how_often}", times, await server.executions(tool) - before)
+
+    @contextlib.asynccontextmanager
+    async def listed_again(self, server: ScriptedServer) -> AsyncGenerator[None]:
+        """The lists that follow a new session are read before the next act breaks it."""
+        before = len(await server.requests(_LISTS[-1]))
+        yield
+        with contextlib.suppress(TimeoutError):  # there is no new session: a claim says so
+            await server.requests(_LISTS[-1], at_least=before + 1, within=1.0)
+
+    async def call(self, tool: str, **arguments: Any) -> CallResult | MainstayError:
+        try:
+            return await self.runtime.call(tool, arguments)
+        except MainstayError as error:
+            return error
+
+
+@contextlib.asynccontextmanager
+async def play(screen: Screen, loss: SessionLoss) -> AsyncGenerator[Stage]:
+    """All servers running, and a runtime that is not open yet."""
+    async with (
+        ScriptedServer.spawn(era="legacy", encoding="sse", session_loss=loss) as shop,
+        ScriptedServer.spawn(era="modern", encoding="sse") as reports,
+        ScriptedServer.stdio(era="modern") as notes,
+    ):
+        for server, tools in ((shop, SHOP), (reports, REPORTS), (notes, NOTES)):
+            await server.set_tools(tools, built_in=False)
+        described = {"shop": shop.spec, "reports": reports.spec, "notes": notes.spec}
+        # Nobody looks after the servers but the calls: so every request has one reason.
+        runtime = Runtime({"mcpServers": described}, live=False, health_interval=None)
+        try:
+            yield Stage(runtime, screen, shop, reports, notes)
+        finally:
+            await runtime.aclose()

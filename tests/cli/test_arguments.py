@@ -1,0 +1,122 @@
+"""From what was typed to arguments: pure, so that the corners cost no process."""
+
+from typing import Any
+
+import mcp_types
+import pytest
+
+from mainstay import InvalidArguments, Tool
+from mainstay.cli import arguments, shapes
+from mainstay.cli.columns import plain
+from mainstay.cli.ending import Misused
+from mainstay.cli.screen import harmless, one_line
+
+
+def tool(properties: dict[str, Any], **more: Any) -> Tool:
+    schema = {"type": "object", "properties": properties, **more}
+    return Tool("kit", mcp_types.Tool(name="it", input_schema=schema))
+
+
+def judged(given: Tool, *words: str) -> dict[str, Any]:
+    return arguments.judged(arguments.read(words), given)
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "value"),
+    [
+        ({"type": "string"}, "12", "12"),
+        ({"type": "integer"}, "12", 12),
+        ({"type": "number"}, "1e3", 1000.0),
+        ({"type": "boolean"}, "false", False),
+        ({"type": ["integer", "null"]}, "null", None),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "7", 7),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "seven", "seven"),
+        ({"enum": ["a", "b"]}, "b", "b"),
+        ({"enum": [1, 2]}, "2", 2),
+        ({"$ref": "#/$defs/whole"}, "3", 3),
+        ({"type": "object"}, '{"a": 1}', {"a": 1}),
+        ({"type": "array", "items": {"type": "integer"}}, "[1, 2]", [1, 2]),
+        ({"type": "array", "items": {"type": "integer"}}, "1", [1]),
+        ({}, "true", True),
+        ({}, "plain", "plain"),
+        (True, "[]", []),
+        ({"type": "string"}, "a=b", "a=b"),
+        ({"type": "string"}, "", ""),
+    ],
+)
+def test_a_text_becomes_what_the_schema_asks_for(part: Any, text: str, value: Any):
+    whole = {"$defs": {"whole": {"type": "integer"}}}
+    assert judged(tool({"x": part}, **whole), f"x={text}") == {"x": value}
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ({"type": "integer"}, "1.5"),
+        ({"type": "integer"}, "true"),
+        ({"type": "boolean"}, "yes"),
+        ({"type": "number"}, "NaN"),
+        ({"type": "object"}, "[1]"),
+        ({"enum": ["a", "b"]}, "c"),
+        ({"type": "array", "items": {"type": "integer"}}, "x"),
+    ],
+)
+def test_a_text_that_the_schema_does_not_allow_names_its_argument(part: Any, text: str):
+    with pytest.raises(InvalidArguments) as caught:
+        judged(tool({"x": part}), f"x={text}")
+    (problem,) = caught.value.problems
+    assert problem.startswith("x")
+
+
+def test_keys_reach_inside_and_are_never_given_twice():
+    inner = {"type": "object", "properties": {"b": {"type": "integer"}, "c": {"type": "string"}}}
+    given = tool({"a": inner, "d.e": {"type": "integer"}})
+    assert judged(given, "a.b=1", "a.c=2", "d.e=3") == {"a": {"b": 1, "c": "2"}, "d.e": 3}
+    for words in (("a.b=1", "a.b=2"), ("a={}", "a.b=1"), ("a.b=1", "a={}")):
+        with pytest.raises(InvalidArguments):
+            judged(given, *words)
+
+
+def test_json_may_say_more_than_a_schema_that_does_not_forbid_it():
+    assert judged(tool({"a": {}}), '{"a": 1, "b": 2}') == {"a": 1, "b": 2}
+    for given, words in (
+        (tool({"a": {}}, additionalProperties=False), ('{"b": 2}',)),
+        (tool({"a": {}}), ("b=2",)),
+    ):
+        with pytest.raises(InvalidArguments):
+            judged(given, *words)
+    assert judged(tool({"a": {}}, additionalProperties=True), "b=2") == {"b": 2}
+    assert judged(tool({}), "b=2") == {"b": 2}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("[1]",), ("{",), ('{"a": NaN}',), ("{}", "a=1"), ("a",), ("=1",), ("@none",), ("[" * 9999,)],
+)
+def test_what_no_tool_takes_is_refused_before_anything_is_opened(words: tuple[str, ...]):
+    with pytest.raises(Misused):
+        arguments.read(words)
+
+
+def test_the_place_of_a_mistake_is_pointed_at_in_a_long_line_too():
+    text = '{"a": "' + "x" * 500 + '", "b" 1}'
+    with pytest.raises(Misused) as caught:
+        arguments.read((text,))
+    *_, line, caret = str(caught.value).splitlines()
+    assert line[caret.index("^")] == "1"
+    assert len(line) < 80
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": 3}, {"properties": {"x": 7}}])
+def test_a_schema_that_says_nothing_plain_lets_everything_pass(schema: Any):
+    assert shapes.value_of("1", shapes.properties(schema).get("x"), schema) == 1
+    circle = {"$ref": "#/x", "x": {"$ref": "#/x"}}
+    assert shapes.kinds(circle, circle) == set()
+
+
+def test_columns_cut_only_what_comes_last_and_no_sign_is_obeyed():
+    lines = plain(("name", "what"), [("n" * 90, "w" * 90), ("short", "s")], 80)
+    assert lines[1].split() == ["n" * 90, "w" * 19 + "…"]
+    assert lines[2].endswith("  s")
+    assert harmless("a\x1b[2Jb\u202ec\n") == "a\\x1b[2Jb\\u202ec\n"
+    assert one_line("\n\n  first \x07\nsecond") == "first \\x07"

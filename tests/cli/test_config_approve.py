@@ -1,0 +1,67 @@
+"""`mainstay config approve`: only what a person lets be started is started."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mainstay import load
+from tests.cli.helpers_running import Home
+
+PROGRAMS = {"mcpServers": {"one": {"command": "first"}, "two": {"command": "second"}}}
+
+
+@pytest.fixture(autouse=True)
+def programs(home: Home) -> Path:
+    path = home.path / "mcp.json"
+    path.write_text(json.dumps(PROGRAMS))
+    return path
+
+
+def waiting(home: Home) -> list[str]:
+    found = load(cwd=home.path, env=home.env())
+    return [one.name for one in found.needs_approval]
+
+
+@pytest.mark.requirement("C4")
+async def test_what_is_named_is_approved_listed_and_revoked(home: Home, programs: Path):
+    assert waiting(home) == ["one", "two"]
+    ran = await home.run("config", "approve", "one", "--json")
+    assert (ran.code, ran.document) == (0, {"approved": ["one"], "waiting": ["two"]})
+    assert "first" in ran.err, "the command is shown"
+    assert waiting(home) == ["two"]
+    listed = await home.run("config", "approve", "--list", "--json")
+    (kept,) = listed.document["approved"]
+    assert "one: first" in kept["note"]
+    revoked = await home.run("config", "approve", "--revoke", "one")
+    assert revoked.code == 0, revoked.said
+    assert waiting(home) == ["one", "two"]
+
+
+async def test_an_approval_can_be_revoked_by_its_key_from_anywhere(home: Home, programs: Path):
+    await home.run("config", "approve", "two")
+    programs.unlink()
+    (kept,) = (await home.run("config", "approve", "--list", "--json")).document["approved"]
+    ran = await home.run("config", "approve", "--revoke", kept["key"][:12])
+    assert ran.code == 0, ran.said
+    assert (await home.run("config", "approve", "--list", "--json")).document["approved"] == []
+
+
+async def test_without_a_terminal_nobody_is_asked_and_nothing_approved(home: Home):
+    unasked = await home.run("config", "approve")
+    unknown = await home.run("config", "approve", "three")
+    unknown_too = await home.run("config", "approve", "--revoke", "one")
+    assert (unasked.code, unknown.code, unknown_too.code) == (2, 2, 2)
+    assert waiting(home) == ["one", "two"]
+
+
+async def test_on_a_terminal_only_a_clear_yes_is_one(home: Home):
+    async with home.terminal("config", "approve") as terminal:
+        await terminal.until("wants to start one")
+        await terminal.until("[y/N]")
+        terminal.type("y\n")
+        await terminal.until("wants to start two")
+        terminal.type("\n")
+        ran = await terminal.ended()
+    assert ran.code == 0, ran.out
+    assert waiting(home) == ["two"]

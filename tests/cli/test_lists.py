@@ -1,0 +1,112 @@
+"""What `servers`, `tools`, `prompts`, `resources` and `read` show, in a pipe."""
+
+from typing import Any
+
+import pytest
+
+from mainstay.testing import ScriptedServer
+from tests.cli.helpers_running import COLUMNS, Home
+
+DEAD = {"url": "http://127.0.0.1:9/mcp"}
+SECRET = "hush-hush-4711"
+HEADS = ["name", "transport", "era", "version", "health", "latency", "tools"]
+
+
+def wire_free(text: str) -> None:
+    """Nothing that only a terminal understands."""
+    assert "\x1b" not in text
+    assert not set("│─╭╰━┃") & set(text)
+
+
+@pytest.mark.requirement("O2", "O3")
+async def test_servers_are_listed_with_their_health_and_a_summary(home: Home):
+    async with (
+        ScriptedServer.local(era="legacy") as old,
+        ScriptedServer.local(era="modern") as new,
+        ScriptedServer.stdio() as program,
+    ):
+        headers = {"headers": {"authorization": f"Bearer {SECRET}"}}
+        servers = {"old": old.spec, "new": new.spec | headers, "dead": DEAD, "prog": program.spec}
+        named = home.configure(servers)
+        listed = await home.run("servers", "-c", named)
+        document = (await home.run("servers", "-c", named, "--json")).document
+        asked = await home.run("servers", "-c", named, "dead", "old")
+
+    lines = listed.out.splitlines()
+    assert listed.code == 0
+    assert lines[0].split()[:7] == HEADS
+    assert [line.split()[0] for line in lines[1:5]] == ["old", "new", "dead", "prog"]
+    assert lines[-1] == "3/4 servers healthy, 42 tools"
+    assert all(len(line) <= COLUMNS for line in lines[:5])
+    wire_free(listed.said)
+
+    found = {one["name"]: one for one in document["servers"]}
+    assert document["summary"] == lines[-1]
+    assert {name: one["era"] for name, one in found.items()} == {
+        "old": "legacy", "new": "modern", "dead": None, "prog": "modern",
+    }  # fmt: skip
+    assert found["prog"]["transport"] == "stdio"
+    assert found["dead"]["health"] == "down"
+    assert "127.0.0.1:9" in found["dead"]["last_error"]
+    assert found["old"]["latency"] > 0
+    assert SECRET not in listed.said + str(document)
+
+    assert asked.code == 1, "one that was asked for by name is down"
+
+
+async def tools_of(home: Home, *words: str) -> Any:
+    ran = await home.run("tools", *words, "--json")
+    assert ran.code == 0, ran.said
+    return [tool["name"] for tool in ran.document["tools"]]
+
+
+@pytest.mark.requirement("O2")
+async def test_tools_are_found_by_pattern_words_group_and_tag(home: Home):
+    async with ScriptedServer.local() as a, ScriptedServer.local() as b:
+        named = home.configure({"a": a.spec | {"tool_tags": {"add": ["sums"]}}, "b": b.spec})
+        assert await tools_of(home, "-c", named, "*.add") == ["a.add", "b.add"]
+        words = ("--search", "add two numbers", "--limit", "1", "--group", "b")
+        assert await tools_of(home, "-c", named, *words) == ["b.add"]
+        assert await tools_of(home, "-c", named, "--group", "sums") == ["a.add"]
+        plain = await home.run("tools", "-c", named, "a.e*")
+        nothing = await home.run("tools", "-c", named, "zzz*")
+        no_group = await home.run("tools", "-c", named, "--group", "sumz")
+    assert [line.split()[0] for line in plain.out.splitlines()] == ["tool", "a.echo"]
+    assert (nothing.code, nothing.out.splitlines()[1:]) == (1, [])
+    assert no_group.code == 2
+
+
+@pytest.mark.requirement("O2")
+async def test_schemas_prompts_resources_and_their_text_are_shown(home: Home):
+    async with ScriptedServer.local() as server:
+        url = ("--url", server.url)
+        schema = await home.run("tools", "add", "--schema", *url)
+        prompts = await home.run("prompts", *url, "--json")
+        resources = await home.run("resources", *url, "--json")
+        shown = await home.run("resources", *url)
+        text = await home.run("read", "kit://notes", *url)
+        document = (await home.run("read", "kit://notes", *url, "--json")).document
+        missing = await home.run("read", "kit://nothing", *url)
+    assert '"a"' in schema.out
+    assert '"sum"' in schema.out
+    (prompt,) = prompts.document["prompts"]
+    assert prompt["prompt"] == "greet"
+    assert [one["name"] for one in prompt["arguments"]] == ["name"]
+    assert [one["uri"] for one in resources.document["resources"]] == ["kit://notes"]
+    (template,) = resources.document["templates"]
+    assert template["uri_template"] == "kit://notes/{day}"
+    assert "kit://notes/{day}" in shown.out
+    assert text.out == "a note"
+    assert document["contents"][0]["text"] == "a note"
+    assert missing.code == 1
+
+
+@pytest.mark.requirement("O2")
+async def test_a_program_of_a_file_that_was_found_is_not_started_unasked(home: Home):
+    async with ScriptedServer.stdio() as program:
+        home.configure({"prog": program.spec}, "mcp.json")
+        refused = await home.run("servers")
+        starts = await program.starts()
+    assert refused.code == 2
+    assert "mainstay config approve prog" in refused.err
+    assert starts == 0

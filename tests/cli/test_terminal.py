@@ -1,0 +1,147 @@
+"""The command in a terminal of 80 columns, with a person who types and presses Ctrl-C."""
+
+import json
+
+import pytest
+
+from mainstay.testing import Behaviour, Rule, ScriptedServer
+from tests.cli.helpers_running import COLUMNS, Home
+
+HIDES_CURSOR = b"\x1b[?25l"
+COLOUR = b"\x1b[32m"
+NASTY = {
+    "name": "nasty",
+    "description": "clear \x1b[2J the screen and turn \u202eround",
+    "inputSchema": {"type": "object"},
+}
+FORM = {
+    "method": "elicitation/create",
+    "params": {
+        "mode": "form",
+        "message": "Who are you?",
+        "requestedSchema": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+            "required": ["name"],
+        },
+    },
+}
+
+
+@pytest.mark.requirement("O2")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_ctrl_c_in_a_watched_call_tells_the_server_and_restores_the_terminal(
+    home: Home, era: str
+):
+    async with ScriptedServer.local(era=era, encoding="sse") as server:
+        words = ("call", "steps", "count=100", "gap=0.1", "--watch", "--url", server.url)
+        async with home.terminal(*words) as terminal:
+            watched = await terminal.until("step 3 of 100")
+            terminal.interrupt()
+            ran = await terminal.ended()
+            (given_up, *_) = await server.cancelled(at_least=1)
+    assert "━" in watched, "a bar"
+    assert HIDES_CURSOR in ran.raw
+    assert terminal.has_cursor
+    assert ran.code == 130
+    assert "Traceback" not in ran.out
+    assert given_up.tool == "steps"
+    assert given_up.how == ("notification" if era == "legacy" else "disconnect")
+
+
+@pytest.mark.requirement("O2")
+async def test_a_command_that_is_terminated_tells_its_program_and_ends_it(home: Home):
+    async with ScriptedServer.stdio(era="legacy") as program:
+        named = home.configure({"prog": program.spec})
+        async with home.terminal("call", "prog.slow", "seconds=60", "-c", named) as terminal:
+            await program.requests("tools/call", at_least=1, within=20)
+            terminal.terminate()
+            ran = await terminal.ended()
+        (given_up,) = await program.cancelled(at_least=1)
+        left = await program.processes()
+    assert ran.code == 130
+    assert "Traceback" not in ran.out
+    assert given_up.how == "notification"
+    assert left == []
+
+
+@pytest.mark.requirement("O2")
+async def test_a_finished_call_leaves_its_bar_its_log_lines_and_its_result(home: Home):
+    async with ScriptedServer.local(encoding="sse") as server:
+        url = ("--watch", "--url", server.url)
+        steps = await home.shown("call", "steps", "count=3", *url)
+        logs = await home.shown("call", "logs", "count=2", *url, NO_COLOR="1")
+    *bar, result = steps.out.splitlines()
+    assert "step 3 of 3" in bar[-1]
+    assert "100%" in bar[-1]
+    assert result == "3 steps"
+    assert logs.out.splitlines() == ["info: line 1", "info: line 2", "2 lines"]
+
+
+@pytest.mark.requirement("O2", "O3")
+async def test_lists_fit_in_80_columns_in_colour_or_without_and_obey_no_server(home: Home):
+    async with ScriptedServer.local(tools=[NASTY]) as server:
+        named = home.configure({"a-server-with-a-long-name": server.spec})
+        servers = await home.shown("servers", "-c", named)
+        plain = await home.shown("servers", "-c", named, NO_COLOR="1")
+        tools = await home.shown("tools", "-c", named)
+        piped = await home.run("servers", "-c", named, env={"FORCE_COLOR": ""})
+    assert servers.out.splitlines()[-1] == "1/1 servers healthy, 15 tools"
+    assert "healthy" in servers.out.splitlines()[1]
+    assert COLOUR in servers.raw
+    assert COLOUR not in plain.raw
+    assert "\x1b" not in piped.out
+    assert all(len(line) <= COLUMNS for line in tools.out.splitlines())
+    assert "a-server-with-a-long-name.nasty" in tools.out
+    assert b"\x1b[2J" not in tools.raw
+    assert "\u202e".encode() not in tools.raw
+
+
+@pytest.mark.requirement("O2")
+async def test_a_simple_form_is_asked_for_at_the_terminal(home: Home):
+    async with ScriptedServer.local(era="modern") as server:
+        asked = json.dumps({"requests": {"who": FORM}})
+        async with home.terminal("call", "ask", asked, "--url", server.url) as terminal:
+            await terminal.until("Who are you?")
+            await terminal.until("[y/N]")
+            terminal.type("y\n")
+            await terminal.until("name:")
+            terminal.type("Ada\n")
+            await terminal.until("age:")
+            terminal.type("young\n")
+            await terminal.until("whole number")
+            terminal.type("36\n")
+            ran = await terminal.ended()
+        sent = (await server.requests("tools/call"))[-1].body["params"]["inputResponses"]
+    assert ran.code == 0, ran.out
+    assert sent["who"] == {"action": "accept", "content": {"name": "Ada", "age": 36}}
+
+
+@pytest.mark.requirement("O2")
+async def test_a_program_that_was_found_is_started_once_a_person_agrees(home: Home):
+    async with ScriptedServer.stdio() as program:
+        home.configure({"prog": program.spec}, "mcp.json")
+        async with home.terminal("servers") as terminal:
+            await terminal.until("[y/N]")
+            assert await program.starts() == 0
+            terminal.type("y\n")
+            agreed = await terminal.ended()
+        again = await home.run("servers")
+    assert "1/1 servers healthy" in agreed.out
+    assert (again.code, again.err) == (0, "")
+
+
+@pytest.mark.requirement("O2")
+async def test_bytes_are_kept_from_a_terminal(home: Home):
+    blob = {"contents": [{"uri": "kit://notes", "mimeType": "image/png", "blob": "iVBORw0KGgo="}]}
+    async with ScriptedServer.local() as server:
+        await server.script(Rule(method="resources/read", do=Behaviour(result=blob)))
+        read = ("read", "kit://notes", "--url", server.url)
+        refused = await home.shown(*read)
+        saved = await home.run(*read, "-o", "picture.png")
+        piped = await home.run(*read, "--json")
+    assert refused.code == 2
+    assert "--output" in refused.out
+    assert saved.code == 0
+    assert (home.path / "picture.png").read_bytes() == b"\x89PNG\r\n\x1a\n"
+    assert piped.document["contents"][0]["blob"] == "iVBORw0KGgo="

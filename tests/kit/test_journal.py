@@ -1,0 +1,64 @@
+"""A server's journal outlives it, and a call may say what is done to it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainstay import CallOutcomeUnknown, Client
+from mainstay.testing import ScriptedServer
+
+
+def lines_of(journal: Path) -> list[Any]:
+    return [json.loads(line) for line in journal.read_text().splitlines()]
+
+
+async def test_what_a_killed_process_ran_is_in_its_journal(tmp_path: Path):
+    journal = tmp_path / "journal"
+    async with (
+        ScriptedServer.spawn(journal=str(journal)) as server,
+        Client({"url": server.url, "headers": {"x-who": "ada"}}) as client,
+    ):
+        await client.call_tool("record", {"key": "before"})
+        await server.restart()
+        await client.call_tool("record", {"key": "after"})
+        assert await server.ledger() == {}
+    ran = lines_of(journal)
+    assert [line[:3] for line in ran] == [["ran", "before", "record"], ["ran", "after", "record"]]
+    assert [line[4] for line in ran] == [{"x-who": "ada"}] * 2
+
+
+async def test_a_wish_is_granted_once(tmp_path: Path):
+    journal = tmp_path / "journal"
+    wish = {"drop": "after_run"}
+    async with (
+        ScriptedServer.local(journal=str(journal), wishes=True) as server,
+        Client(server.url) as client,
+    ):
+        await client.list_tools()
+        with pytest.raises(CallOutcomeUnknown):
+            await client.call_tool("record", {"key": "once", "wish": wish})
+        result = await client.call_tool("record_idempotent", {"key": "twice", "wish": wish})
+        assert result.attempts == 2
+    ran = [line[:2] for line in lines_of(journal)]
+    once = [["wish", "once"], ["ran", "once"]]
+    assert ran == [*once, ["wish", "twice"], ["ran", "twice"], ["ran", "twice"]]
+
+
+async def test_without_the_option_a_wish_is_an_argument_like_any_other():
+    async with ScriptedServer.local() as server, Client(server.url) as client:
+        await client.call_tool("record", {"key": "plain", "wish": {"drop": "after_run"}})
+        assert await server.executions("plain") == 1
+
+
+async def test_a_program_keeps_a_journal_too(tmp_path: Path):
+    journal = tmp_path / "journal"
+    async with ScriptedServer.stdio(journal=str(journal), wishes=True) as server:
+        async with Client(server.spec) as client:
+            with pytest.raises(CallOutcomeUnknown):
+                await client.call_tool("record", {"key": "k", "wish": {"drop": "after_run"}})
+        assert await server.starts() == 1
+    (wish, ran) = lines_of(journal)
+    assert wish == ["wish", "k"]
+    assert ran[:3] == ["ran", "k", "record"]
