@@ -2,8 +2,8 @@
 
 A test names the behaviours it proves with `@pytest.mark.requirement("S4")`, on itself, on its class
 or on its module (`pytestmark`), or with `[S4]` in its docstring. `test_requirements.py` fails when
-a promise made now has no test, when a test names an id that is not here, and when a promise for
-later has a test already, so that this table always tells the truth.
+a promise has no test, and when a test names an id that is not here, so that this table always tells
+the truth.
 
 Print it: `python tests/requirements.py`.
 """
@@ -17,122 +17,94 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 
-HERE = "here"
-"""Promised now: must have tests. Any other word is the milestone that will bring it."""
-
-MILESTONES = frozenset(
-    {"transports", "configuration", "catalogue", "adapters", "command line", "proof", "beyond"}
-)
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """One behaviour; `when` is HERE or a milestone."""
-
-    sentence: str
-    when: str = HERE
-
-
-def now(sentence: str) -> Requirement:
-    return Requirement(sentence)
-
-
-def later(milestone: str, sentence: str) -> Requirement:
-    return Requirement(sentence, milestone)
-
-
-REQUIREMENTS: dict[str, Requirement] = {
+REQUIREMENTS: dict[str, str] = {
     # One server: a client that survives
-    "S1": now("A client that is only built has touched no network, and stays as configured."),
-    "S2": now("First use opens in two phases, with each handshake message sent once for all."),
-    "S3": now("Later calls use the same session and TCP connection, for JSON and for SSE."),
-    "S4": now("A lost session costs two requests on the same connection; the call is replayed."),
-    "S5": now("What means 'session gone' is a table with sources, which users can extend."),
-    "S6": now("Many callers losing one session replace it once; running calls end on the old."),
-    "S7": now("A failed replacement spoils nothing, and max_replays is kept to the letter."),
-    "S8": now("session_id and is_initialized are true at every moment, after failures too."),
-    "S9": now("aclose() frees everything at once, from any task, twice, and allows a new start."),
-    "S10": now("Trust, proxies, certificates and timeouts are settings; redirects stay home."),
-    "S11": now("Another process resumes a stored session without a request."),
-    "S12": now("The era is probed briefly, judged by answers and not by outages, and remembered."),
-    "S13": now(
-        "HTTP in all its legal shapes, stdio, HTTP+SSE and in-process carry the same calls."
-    ),
-    "S14": now("A network fault fails one call; siblings and the caller's task go on."),
-    "S15": now("HTTP status, Retry-After and WWW-Authenticate are on the error."),
-    "S16": now("A stdio server dies with its client and leaves its last words."),
-    "S17": now(
-        "One loop and one process own a client; a caller's context never reaches its owner."
-    ),
+    "S1": "A client that is only built has touched no network, and stays as configured.",
+    "S2": "First use opens in two phases, with each handshake message sent once for all.",
+    "S3": "Later calls use the same session and TCP connection, for JSON and for SSE.",
+    "S4": "A lost session costs two requests on the same connection; the call is replayed.",
+    "S5": "What means 'session gone' is a table with sources, which users can extend.",
+    "S6": "Many callers losing one session replace it once; running calls end on the old.",
+    "S7": "A failed replacement spoils nothing, and max_replays is kept to the letter.",
+    "S8": "session_id and is_initialized are true at every moment, after failures too.",
+    "S9": "aclose() frees everything at once, from any task, twice, and allows a new start.",
+    "S10": "Trust, proxies, certificates and timeouts are settings; redirects stay home.",
+    "S11": "Another process resumes a stored session without a request.",
+    "S12": "The era is probed briefly, judged by answers and not by outages, and remembered.",
+    "S13": "HTTP in all its legal shapes, stdio, HTTP+SSE and in-process carry the same calls.",
+    "S14": "A network fault fails one call; siblings and the caller's task go on.",
+    "S15": "HTTP status, Retry-After and WWW-Authenticate are on the error.",
+    "S16": "A stdio server dies with its client and leaves its last words.",
+    "S17": "One loop and one process own a client; a caller's context never reaches its owner.",
     # Calls that tell the truth
-    "P1": now("A failed call says whether it ran, and the worst of its attempts counts."),
-    "P2": now("A call is replayed only if it did not run, or may safely run again."),
-    "P3": now("One deadline covers the whole call; progress may extend it up to a cap."),
-    "P4": now("Replays are bounded for the call and the server; backoff obeys Retry-After."),
-    "P5": now("Cancelling works, tells the server, and stays apart from foreign cancellations."),
-    "P6": now("Bad arguments are refused before anything is sent, and no reference is fetched."),
-    "P7": now("A finished result is kept, even when it breaks its own schema."),
-    "P8": now("A broken legacy answer stream is resumed from its last event id."),
-    "P9": now("A breaker counts transport faults alone; a limit bounds the calls in flight."),
-    "P10": now("serialize=True puts all requests of a session in one line."),
-    "P11": now("Results keep all their parts; tool errors are results; size is bounded."),
+    "P1": "A failed call says whether it ran, and the worst of its attempts counts.",
+    "P2": "A call is replayed only if it did not run, or may safely run again.",
+    "P3": "One deadline covers the whole call; progress may extend it up to a cap.",
+    "P4": "Replays are bounded for the call and the server; backoff obeys Retry-After.",
+    "P5": "Cancelling works, tells the server, and stays apart from foreign cancellations.",
+    "P6": "Bad arguments are refused before anything is sent, and no reference is fetched.",
+    "P7": "A finished result is kept, even when it breaks its own schema.",
+    "P8": "A broken legacy answer stream is resumed from its last event id.",
+    "P9": "A breaker counts transport faults alone; a limit bounds the calls in flight.",
+    "P10": "serialize=True puts all requests of a session in one line.",
+    "P11": "Results keep all their parts; tool errors are results; size is bounded.",
     # Streaming
-    "L1": now("A watched call tells its story and ends with exactly one final event."),
-    "L2": now("Events arrive as the server sends them: none late, lost or doubled."),
-    "L3": now("A silent tool still starts and completes; leaving the loop cancels."),
-    "L4": now("A call's logs stay with it, the session's go to observers; events become JSON."),
+    "L1": "A watched call tells its story and ends with exactly one final event.",
+    "L2": "Events arrive as the server sends them: none late, lost or doubled.",
+    "L3": "A silent tool still starts and completes; leaving the loop cancels.",
+    "L4": "A call's logs stay with it, the session's go to observers; events become JSON.",
     # Many servers: a group
-    "G1": now("Five views of the servers always agree, in configured order."),
-    "G2": now("A failing server is set aside and retried, or undoes a strict opening."),
-    "G3": now("Reconnecting touches the failed servers alone, or all when asked."),
-    "G4": now("One task opens and closes each connection; all open in parallel."),
-    "G5": now("Closing goes backwards, past failures, and leaks nothing."),
-    "G6": now("Servers come, go and change while the others keep running."),
-    "G7": now("Health is checked on live sessions, and a change of it is an event."),
-    "G8": now("A group manages anything that can connect and clean up."),
-    "G9": later("beyond", "One server may have several endpoints, with failover."),
+    "G1": "Five views of the servers always agree, in configured order.",
+    "G2": "A failing server is set aside and retried, or undoes a strict opening.",
+    "G3": "Reconnecting touches the failed servers alone, or all when asked.",
+    "G4": "One task opens and closes each connection; all open in parallel.",
+    "G5": "Closing goes backwards, past failures, and leaks nothing.",
+    "G6": "Servers come, go and change while the others keep running.",
+    "G7": "Health is checked on live sessions, and a change of it is an event.",
+    "G8": "A group manages anything that can connect and clean up.",
+    "G9": "One server may have several addresses; a call goes elsewhere only where it may.",
     # The catalogue
-    "T1": now("All that the servers offer is one immutable, numbered snapshot."),
-    "T2": now("A tool is found by full or unique short name; a miss suggests another."),
-    "T3": now("Names for models are legal, stable and free of collisions."),
-    "T4": now("Filters work on copies, and one that raises excludes the tool."),
-    "T5": now("The snapshot follows its servers, and is marked stale in an outage."),
-    "T6": now("Strict schemas for providers are copies; the originals stay untouched."),
-    "T7": now("Principals see and call what they are permitted, and no more."),
-    "T8": now("Names resolve to tools in order, all of them or a clear error."),
-    "T9": now("Prompts, resources and completions are served like tools."),
-    "T10": now("Python functions join the catalogue as the server 'builtin'."),
-    "T11": now("Ten thousand tools are searched in a few milliseconds."),
-    "T12": now("Tools carry tags, groups and their hints."),
-    "T13": now("Parameters that a tool wants as headers are sent as headers."),
-    "T14": now("Lists private to a principal are never shown to another."),
+    "T1": "All that the servers offer is one immutable, numbered snapshot.",
+    "T2": "A tool is found by full or unique short name; a miss suggests another.",
+    "T3": "Names for models are legal, stable and free of collisions.",
+    "T4": "Filters work on copies, and one that raises excludes the tool.",
+    "T5": "The snapshot follows its servers, and is marked stale in an outage.",
+    "T6": "Strict schemas for providers are copies; the originals stay untouched.",
+    "T7": "Principals see and call what they are permitted, and no more.",
+    "T8": "Names resolve to tools in order, all of them or a clear error.",
+    "T9": "Prompts, resources and completions are served like tools.",
+    "T10": "Python functions join the catalogue as the server 'builtin'.",
+    "T11": "Ten thousand tools are searched in a few milliseconds.",
+    "T12": "Tools carry tags, groups and their hints.",
+    "T13": "Parameters that a tool wants as headers are sent as headers.",
+    "T14": "Lists private to a principal are never shown to another.",
     # Headers and identity
-    "H1": now("Headers win from the call down to the server; nothing is mutated."),
-    "H2": now("Derived headers are opt-in; protocol and broken ones are refused."),
-    "H3": now("A call's headers reach the wire and never another call, under concurrency."),
-    "H4": now("Principals never share a legacy session; pools are bounded."),
-    "H5": now("The API key is on every request; variables expand, or are named as unset."),
-    "H6": now("No secret is shown: not in logs, errors, causes, reprs, events or URLs."),
+    "H1": "Headers win from the call down to the server; nothing is mutated.",
+    "H2": "Derived headers are opt-in; protocol and broken ones are refused.",
+    "H3": "A call's headers reach the wire and never another call, under concurrency.",
+    "H4": "Principals never share a legacy session; pools are bounded.",
+    "H5": "The API key is on every request; variables expand, or are named as unset.",
+    "H6": "No secret is shown: not in logs, errors, causes, reprs, events or URLs.",
     # Configuration
-    "C1": now("Every known configuration dialect reads into one model."),
-    "C2": now("Global defaults come from the environment; a server's own wins."),
-    "C3": now("A mistake in the configuration is named, with its remedy, before opening."),
-    "C4": now("A file that was found, not named, starts no program unapproved."),
+    "C1": "Every known configuration dialect reads into one model.",
+    "C2": "Global defaults come from the environment; a server's own wins.",
+    "C3": "A mistake in the configuration is named, with its remedy, before opening.",
+    "C4": "A file that was found, not named, starts no program unapproved.",
     # Adapters
-    "A1": now("LangChain and UiPath agents use the tools natively."),
-    "A2": now("Google ADK agents use the tools natively."),
-    "A3": now("OpenAI Agents use the servers and the tools natively."),
-    "A4": now("Pydantic AI has a toolset."),
-    "A5": now("Every adapter lives through its framework's whole loop, with faults."),
-    "A6": now("Callers without an event loop have the same runtime."),
+    "A1": "LangChain and UiPath agents use the tools natively.",
+    "A2": "Google ADK agents use the tools natively.",
+    "A3": "OpenAI Agents use the servers and the tools natively.",
+    "A4": "Pydantic AI has a toolset.",
+    "A5": "Every adapter lives through its framework's whole loop, with faults.",
+    "A6": "Callers without an event loop have the same runtime.",
     # Seeing it work
-    "O1": now("One stream of events feeds logs, traces, metrics and usage figures."),
-    "O2": later("command line", "The command line lists, calls, watches and checks."),
-    "O3": now("One line after opening says how many servers are healthy."),
+    "O1": "One stream of events feeds logs, traces, metrics and usage figures.",
+    "O2": "The command line lists, calls, watches and checks.",
+    "O3": "One line after opening says how many servers are healthy.",
     # Also
-    "F1": later("beyond", "Results of read-only tools may be cached, bounded, by principal."),
-    "F2": later("beyond", "Several calls run as one, with an account of what ran."),
-    "F3": now("Sampling, elicitation and roots have handlers in both eras."),
+    "F1": "Results of read-only tools may be cached, bounded, by principal.",
+    "F2": "Several calls run as one, with an account of what ran.",
+    "F3": "Sampling, elicitation and roots have handlers in both eras.",
 }
 
 IN_DOCSTRING = re.compile(r"\[([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)\]")
@@ -217,12 +189,9 @@ def table() -> str:
     for claim in claims():
         proofs.setdefault(claim.id, []).append(claim.test)
     lines: list[str] = []
-    for id_, requirement in REQUIREMENTS.items():
-        when = "" if requirement.when == HERE else f" (later: {requirement.when})"
-        lines.append(f"{id_:<4} {requirement.sentence}{when}")
-        lines.extend(f"       {test}" for test in proofs.get(id_, []))
-        if requirement.when == HERE and id_ not in proofs:
-            lines.append("       NO TEST")
+    for id_, sentence in REQUIREMENTS.items():
+        lines.append(f"{id_:<4} {sentence}")
+        lines.extend(f"       {test}" for test in proofs.get(id_, ["NO TEST"]))
     return "\n".join(lines)
 
 
