@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.cli.helpers_running import Home
-from tests.interop.programs import EVERYTHING, listening, needs_node, node
+from tests.interop.programs import EVERYTHING, listening, node
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -46,7 +46,6 @@ async def test_the_time_and_git_servers_are_listed_and_called(home: Home):
 
 
 @pytest.mark.requirement("O2")
-@needs_node
 async def test_server_everything_is_used_over_a_pipe(home: Home):
     command = ("--command", shlex.join([*node(EVERYTHING), "stdio"]))
     work = ("call", "trigger-long-running-operation", "duration=1", "steps=2", "--watch")
@@ -66,7 +65,6 @@ async def test_server_everything_is_used_over_a_pipe(home: Home):
 
 
 @pytest.mark.requirement("O2")
-@needs_node
 async def test_server_everything_is_used_over_http_and_told_of_ctrl_c(home: Home):
     async with listening(node(EVERYTHING, "streamableHttp")) as port:
         url = ("--url", f"http://127.0.0.1:{port}/mcp")

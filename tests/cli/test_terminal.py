@@ -36,17 +36,18 @@ async def test_ctrl_c_in_a_watched_call_tells_the_server_and_restores_the_termin
     async with ScriptedServer.local(era=era, encoding="sse") as server:
         words = ("call", "steps", "count=100", "gap=0.1", "--watch", "--url", server.url)
         async with home.terminal(*words) as terminal:
-            watched = await terminal.until("step 3 of 100")
+            watched = await terminal.until(" of 100")
             terminal.interrupt()
             ran = await terminal.ended()
-            (given_up, *_) = await server.cancelled(at_least=1)
+        given_up = await server.cancelled(at_least=1)
     assert "━" in watched, "a bar"
     assert HIDES_CURSOR in ran.raw
     assert terminal.has_cursor
     assert ran.code == 130
     assert "Traceback" not in ran.out
-    assert given_up.tool == "steps"
-    assert given_up.how == ("notification" if era == "legacy" else "disconnect")
+    assert {one.tool for one in given_up} == {"steps"}
+    # A closed stream cancels nothing in the legacy era: the notification does, and nothing else.
+    assert ("notification" in {one.how for one in given_up}) == (era == "legacy")
 
 
 @pytest.mark.requirement("O2")
@@ -57,11 +58,11 @@ async def test_a_command_that_is_terminated_tells_its_program_and_ends_it(home: 
             await program.requests("tools/call", at_least=1, within=20)
             terminal.terminate()
             ran = await terminal.ended()
-        (given_up,) = await program.cancelled(at_least=1)
+        given_up = await program.cancelled(at_least=1)
         left = await program.processes()
     assert ran.code == 130
     assert "Traceback" not in ran.out
-    assert given_up.how == "notification"
+    assert "notification" in {one.how for one in given_up}
     assert left == []
 
 

@@ -34,6 +34,8 @@ SHOWN = 60
 """Columns of the line in which JSON is broken."""
 
 Pairs = tuple[tuple[str, str], ...]
+Steps = tuple[str, ...]
+"""From the arguments to a value inside of them."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ def judged(typed: Typed, tool: Tool) -> dict[str, Any]:
     built = _built(typed.pairs, schema, wrong)
     arguments = dict(typed.whole) if typed.whole is not None else built
     wrong += _unknown(arguments, schema, strictly=typed.whole is None)
-    wrong += _missing({*arguments, *(key for key, _ in typed.pairs)}, schema)
+    typed_at = {_path(key, schema)[0] for key, _ in typed.pairs}
+    wrong += _missing({*arguments, *typed_at}, schema)
     if not wrong:
         wrong += _other_problems(arguments, tool)
     if wrong:
@@ -144,21 +147,25 @@ def usage(tool: Tool) -> str:
 
 def _built(pairs: Pairs, schema: shapes.Schema, wrong: list[str]) -> dict[str, Any]:
     built: dict[str, Any] = {}
-    texts: dict[str, list[str]] = {}
+    given: dict[Steps, list[str]] = {}
     for key, text in pairs:
-        texts.setdefault(key, []).append(text)
-    for key, given in texts.items():
-        steps = [key] if key in shapes.properties(schema) else key.split(".")
+        given.setdefault(_path(key, schema), []).append(text)
+    for path, texts in given.items():
         try:
-            _put(built, steps, _value(given, _part(steps, schema), schema))
+            _put(built, path, _value(texts, _part(path, schema), schema), given)
         except shapes.Unlike as unlike:
-            wrong.append(f"{key}: {unlike}")
+            wrong.append(f"{'.'.join(path)}: {unlike}")
     return built
 
 
-def _part(steps: Sequence[str], schema: shapes.Schema) -> Any:
+def _path(key: str, schema: shapes.Schema) -> Steps:
+    """A name of the schema's own may have dots in it."""
+    return (key,) if key in shapes.properties(schema) else tuple(key.split("."))
+
+
+def _part(path: Steps, schema: shapes.Schema) -> Any:
     part: Any = schema
-    for step in steps:
+    for step in path:
         inner = [shapes.properties(one) for one in shapes.branches(part, schema)]
         part = next((one[step] for one in inner if step in one), None)
     return part
@@ -174,16 +181,13 @@ def _value(given: Sequence[str], part: Any, schema: shapes.Schema) -> Any:
     return [shapes.value_of(text, items, schema) for text in given]
 
 
-def _put(built: dict[str, Any], steps: Sequence[str], value: Any) -> None:
+def _put(built: dict[str, Any], path: Steps, value: Any, given: Collection[Steps]) -> None:
     inside = built
-    for step in steps[:-1]:
-        found: object = inside.setdefault(step, {})
-        if not isinstance(found, dict):
-            raise shapes.Unlike(f"{step!r} has a value already, and nothing fits inside")
-        inside = cast("dict[str, Any]", found)
-    if steps[-1] in inside:
-        raise shapes.Unlike(f"{steps[-1]!r} has a value already")
-    inside[steps[-1]] = value
+    for place, step in enumerate(path[:-1], 1):
+        if path[:place] in given:
+            raise shapes.Unlike(f"{'.'.join(path[:place])} is given as a whole, too")
+        inside = inside.setdefault(step, {})
+    inside[path[-1]] = value
 
 
 def _unknown(given: Mapping[str, Any], schema: shapes.Schema, *, strictly: bool) -> list[str]:
