@@ -21,6 +21,7 @@
           CallTimedOut(TimeoutError)
         CallRejected                  the server said no: `.code`, `.data`
         InvalidResult                 ran, but its answer breaks its schema: `.result`
+          ResultTooLarge              ran, but its answer is over `result_limit`: `.result`
         InputNotGiven                 the server asked for input that nobody gave: `.requests`
 
 Every error has a `delivery`, so that "did it run?" can be asked of any of them.
