@@ -1,4 +1,4 @@
-"""What each fault means in general. Data: docs/reference/check.md is printed from it.
+"""What each fault means in general. Data: docs/how-to/debug-a-server.md is held to it by a test.
 
 What a finding says of its own case is more exact: it names the key, the file, the tool.
 """
@@ -38,8 +38,9 @@ ABOUT: Mapping[Fault, About] = {
     ),
     Fault.UNWISE: About(
         Step.CONFIGURATION,
-        "It works, but is unwise: plain http beyond this machine, a secret in a URL.",
-        "As the warning says.",
+        "It works, but is unwise: plain http beyond this machine, a secret in a URL, certificates "
+        "that are not verified.",
+        "Write https, use `api_key` or `headers`, name the authority in `tls.ca_file`.",
     ),
     Fault.NOT_APPROVED: About(
         Step.CONFIGURATION,

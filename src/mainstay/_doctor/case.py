@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from mainstay._wire.tap import Tap
-from mainstay.config import Origin, ServerSpec, redact_url
+from mainstay.config import Origin, ServerSpec, redact_url, secrets_of_url
 
 HTTP_WAIT, PROGRAM_WAIT = 10.0, 60.0
 """Seconds for each step; `npx` and `uvx` may have to download a program before it speaks."""
@@ -51,6 +51,14 @@ class Case:
     def url(self) -> str:
         """As it may be shown."""
         return redact_url(self.spec.url)
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """What the configuration says in confidence."""
+        spec = self.spec
+        key = (spec.api_key.get_secret_value(),) if spec.api_key is not None else ()
+        urls = secrets_of_url(spec.url), secrets_of_url(spec.proxy or "")
+        return (*key, *spec.headers.values(), *urls[0], *urls[1], *spec.secrets)
 
     def place(self, key: str) -> str:
         """A key, and where it is written or would be: `'url' (mcp.json:4)`."""

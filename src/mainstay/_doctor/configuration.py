@@ -76,7 +76,7 @@ def waiting(configuration: Configuration) -> Iterator[Finding]:
 def _warning(text: str) -> Finding:
     about = _ABOUT_SERVER.search(text)
     fault = _fault_of(text, Fault.UNWISE)
-    remedy = "Correct its spelling, or remove it" if fault is Fault.UNKNOWN_KEY else ""
+    remedy = "Correct its spelling, or remove it"
     return Finding(
         about[1] if about else "configuration",
         Step.CONFIGURATION,
@@ -103,7 +103,15 @@ async def consider(case: Case) -> Seen:
         raise trouble_of(error) from None
     doubts = [doubt.partition(": ")[2] for doubt in doubts_about(spec)]
     doubts += [str(one.message).partition(": ")[2] for one in said]
-    return Seen(_way(case), tuple(Doubt(Fault.UNWISE, one, "") for one in doubts))
+    return Seen(_way(case), tuple(_unwise(case, one) for one in doubts))
+
+
+def _unwise(case: Case, doubt: str) -> Doubt:
+    cause, _, remedy = doubt.partition("; ")
+    if not remedy and "plain http" in cause:
+        remedy = f"write https:// in {case.place('url')}, if the server can"
+    remedy = remedy or f"remove it from {case.place('headers')}"
+    return Doubt(Fault.UNWISE, cause, remedy[0].upper() + remedy[1:])
 
 
 def _way(case: Case) -> str:

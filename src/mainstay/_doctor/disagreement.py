@@ -89,11 +89,10 @@ def exited(case: Case, error: MainstayError, step: Step) -> Trouble:
     how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
     words = [line for line in error.stderr.splitlines() if line.strip()][-_LAST_WORDS:]
     said = f"; its last words: {' / '.join(words)}" if words else ", and said nothing"
-    remedy = f"Run it by hand to see why: {_line(case)}"
-    if words:
-        remedy = f"Do what its last words ask for. By hand: {_line(case)}"
+    remedy = "Do what its last words ask for" if words else "See why"
+    remedy += f"; by hand it is started with: {_line(case)}; set by {case.place('command')}"
     cause = f"the program {how} before it was ready{said}"
-    return Trouble(Fault.PROGRAM_EXITS, cause, f"{remedy} ({case.place('command')})", step=step)
+    return Trouble(Fault.PROGRAM_EXITS, cause, remedy, step=step)
 
 
 def noisy(case: Case, record: Record) -> tuple[Doubt, ...]:

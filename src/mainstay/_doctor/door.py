@@ -1,7 +1,8 @@
 """Single HTTP requests beside the client's, to find out what is behind an address.
 
 They go through the same link as the client's (sockets, trust, proxy, headers, credentials), to the
-same origin, and change nothing there: a GET, or a POST of `ping`.
+same origin, and change nothing there: a GET, or a POST of `ping`. A session that a server opens for
+such a request, as the Python SDK's do, is deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 from mainstay._doctor.case import Case
 from mainstay._doctor.record import STREAM
-from mainstay._engine.credentials import credentials, server_headers, static_key
+from mainstay._engine.credentials import basic_auth, credentials, server_headers, static_key
 from mainstay._engine.setup import Setup
 from mainstay._wire import jsonrpc
 from mainstay._wire.attempt import Attempt
@@ -55,7 +56,8 @@ class Door:
     def __init__(self, case: Case, link: TappedLink) -> None:
         self._case, self._link = case, link
         auth = static_key(case.spec)
-        self._heading = Heading(server_headers(case.spec), credentials(case.spec, Setup(), auth))
+        headers = {**basic_auth(case.spec.url), **server_headers(case.spec)}
+        self._heading = Heading(headers, credentials(case.spec, Setup(), auth))
 
     async def get(self, path: str | None = None) -> Behind | None:
         """None: nothing came."""
@@ -75,10 +77,21 @@ class Door:
             async with asyncio.timeout(min(_WAIT, self._case.wait)):
                 reply = await self._link.send(method, headers, body, Attempt(), to=to)
             try:
-                return Behind(reply.status, reply.content_type, await _beginning(reply))
+                found = Behind(reply.status, reply.content_type, await _beginning(reply))
             finally:
                 reply.discard()
+            await self._give_back(reply.headers.get("mcp-session-id"), to)
+            return found
         return None
+
+    async def _give_back(self, session: str | None, to: str | None) -> None:
+        if session is None:
+            return
+        headers = await self._heading.write("DELETE", {"mcp-session-id": session})
+        del headers["content-type"]
+        with contextlib.suppress(WireFault, TimeoutError):
+            async with asyncio.timeout(min(_WAIT, self._case.wait)):
+                (await self._link.send("DELETE", headers, None, Attempt(), to=to)).discard()
 
     async def elsewhere(self) -> tuple[str, str]:
         """The usual path that answers, and how it is to be spoken to; empty: none does."""

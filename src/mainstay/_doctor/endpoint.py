@@ -13,7 +13,7 @@ from mainstay._doctor.case import Case
 from mainstay._doctor.door import Door, door_of
 from mainstay._doctor.faults import Fault, Step
 from mainstay._doctor.finding import Trouble
-from mainstay._doctor.network import Way, way_to
+from mainstay._doctor.network import Way, proxy_refused, way_to
 from mainstay._doctor.record import Record, media_type
 from mainstay._doctor.trust import speaks_tls
 from mainstay._wire.tap import Move, Passing
@@ -28,7 +28,7 @@ async def diagnose(case: Case, record: Record, error: MainstayError) -> Trouble 
     """None: HTTP did its part, and the fault lies in what was said over it."""
     last = record.answers[-1] if record.answers else None
     if case.spec.transport == "sse" and not record.welcomed:
-        async with door_of(case, record) as door:
+        async with door_of(case, record.aside) as door:
             if (trouble := await _newer(case, door)) is not None:
                 return trouble
     if last is None:
@@ -39,7 +39,7 @@ async def diagnose(case: Case, record: Record, error: MainstayError) -> Trouble 
     if 300 <= (last.status or 0) < 400:
         return _redirected(case, last)
     if status < 400:
-        return None if record.welcomed else _foreign(case, record, last)
+        return None if record.welcomed else await _foreign(case, record, last)
     if error.failure is not None and error.failure.code is not None:
         return None  # the server's own answer, in the protocol
     return await _refused(case, record, error, status)
@@ -57,7 +57,7 @@ async def _unanswered(case: Case, record: Record) -> Trouble | None:
         cause = broke[-1].text if broke else "the connection ended without an answer"
         remedy = f"Look into the server's log, and see whether {case.place('url')} is its address"
         return Trouble(Fault.BROKEN, cause, remedy)
-    async with door_of(case, record) as door:
+    async with door_of(case, record.aside) as door:
         behind = await door.get()
     if behind is not None:
         return None  # it answers, but for the handshake
@@ -84,23 +84,29 @@ def _redirected(case: Case, answer: Passing) -> Trouble:
     return Trouble(Fault.REDIRECT, cause, remedy)
 
 
-def _foreign(case: Case, record: Record, answer: Passing) -> Trouble:
-    body = record.body_of(answer)
+async def _foreign(case: Case, record: Record, answer: Passing) -> Trouble:
+    """The client does not read a body of the wrong kind: it is asked for again, beside it."""
+    async with door_of(case, record.aside) as door:
+        await door.post()
+        body = record.body_of(answer) or record.last_aside
+        remedy = _endpoint(case, *await door.elsewhere())
     if media_type(answer) == "text/html" or body.lstrip()[:15].lower().startswith("<!doctype html"):
         title = re.search(r"<title[^>]*>(.*?)</title", body, re.IGNORECASE | re.DOTALL)
         named = f", {_short(title[1])!r}" if title else ""
         cause = f"a web page answers at {case.url}{named}: this is not an MCP endpoint"
-        return Trouble(Fault.HTML, cause, _endpoint(case))
+        return Trouble(Fault.HTML, cause, remedy)
     kind = media_type(answer) or "no content type"
     cause = f"HTTP {answer.status} with {kind} is no answer of the protocol: {_short(body)!r}"
-    return Trouble(Fault.NOT_MCP, cause, _endpoint(case))
+    return Trouble(Fault.NOT_MCP, cause, remedy)
 
 
-def _endpoint(case: Case) -> str:
-    path = urlsplit(case.spec.url).path or "/"
-    return (
-        f"Give the address of the MCP endpoint, often …/mcp and not …{path}, in {case.place('url')}"
-    )
+def _endpoint(case: Case, path: str, transport: str) -> str:
+    """What to write as the address, if another path answers."""
+    place = case.place("url")
+    if not path:
+        return f"Give the address of the MCP endpoint in {place}; no usual path answers here"
+    also = " and 'transport': 'sse'" if transport == "sse" else ""
+    return f"{path} answers: set {place} to {urljoin(case.url, path)}{also}"
 
 
 def _short(text: str) -> str:
@@ -116,8 +122,10 @@ async def _refused(case: Case, record: Record, error: MainstayError, status: int
         return _unauthorized(case, error)
     if status == 403:
         return _forbidden(case, record)
+    if status == 407:
+        return proxy_refused(case, "HTTP 407", Step.HTTP)
     if status in (404, 405):
-        async with door_of(case, record) as door:
+        async with door_of(case, record.aside) as door:
             return await _misplaced(case, door, status)
     return _unwell(case, record, error, status)
 
@@ -157,15 +165,9 @@ def _forbidden(case: Case, record: Record) -> Trouble:
 async def _misplaced(case: Case, door: Door, status: int) -> Trouble:
     if case.spec.transport != "sse" and (trouble := await _older(case, door)) is not None:
         return trouble
-    path, transport = await door.elsewhere()
+    remedy = _endpoint(case, *await door.elsewhere())
     shown = urlsplit(case.url).path or "/"
     what = f"there is nothing at {shown}" if status == 404 else f"what is at {shown} takes no POST"
-    if path:
-        also = " and 'transport': 'sse'" if transport == "sse" else ""
-        remedy = f"{path} answers: set {case.place('url')} to {urljoin(case.url, path)}{also}"
-    else:
-        tried = "none of the usual paths answers, either"
-        remedy = f"Correct the path in {case.place('url')}; {tried}"
     fault = Fault.NOT_FOUND if status == 404 else Fault.NOT_ALLOWED
     return Trouble(fault, f"HTTP {status}: {what}", remedy)
 

@@ -10,6 +10,7 @@ import importlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 
 from mainstay._doctor.case import Case
 from mainstay._doctor.configuration import consider
@@ -20,7 +21,7 @@ from mainstay._doctor.opening import Opening
 from mainstay._doctor.program import find
 from mainstay._doctor.trust import shake_hands
 from mainstay._doctor.using import keep_session, list_tools, ping
-from mainstay._wire.tap import Tap
+from mainstay._wire.tap import Tap, veiled
 from mainstay.config import Origin, ServerSpec
 
 Work = Callable[[], Awaitable[Seen]]
@@ -61,7 +62,15 @@ async def _examine(case: Case, on_step: OnStep | None) -> AsyncGenerator[Finding
                 on_step(case.label, step)
             for finding in await _taken(case, step, work):
                 failed = failed or finding.state is State.FAILED
-                yield finding
+                yield _discreet(case, finding)
+
+
+def _discreet(case: Case, finding: Finding) -> Finding:
+    """Servers quote what they were sent: in errors, on pages, in names of tools."""
+    if finding.step in (Step.CONFIGURATION, Step.COMMAND):
+        return finding  # our words, about what was written
+    seen, cause = (veiled(text, case.private) for text in (finding.seen, finding.cause))
+    return replace(finding, seen=seen, cause=cause)
 
 
 async def _taken(case: Case, step: Step, work: Work) -> list[Finding]:
@@ -69,8 +78,8 @@ async def _taken(case: Case, step: Step, work: Work) -> list[Finding]:
     try:
         seen = await work()
     except Trouble as trouble:
-        return [_failed(case, step, trouble, time.monotonic() - begun)]
-    seconds = time.monotonic() - begun if seen.seconds is None else seen.seconds
+        return [_failed(case, step, trouble, _time(trouble.seconds, begun))]
+    seconds = _time(seen.seconds, begun)
     if seen.skipped:
         return [Finding(case.label, step, State.SKIPPED, seen.text)]
     found = [Finding(case.label, step, State.OK, seen.text, seconds)]
@@ -85,6 +94,10 @@ async def _taken(case: Case, step: Step, work: Work) -> list[Finding]:
         )
         for doubt in seen.doubts
     ]
+
+
+def _time(told: float | None, begun: float) -> float:
+    return time.monotonic() - begun if told is None else told
 
 
 def _failed(case: Case, step: Step, trouble: Trouble, seconds: float) -> Finding:

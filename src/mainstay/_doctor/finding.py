@@ -77,6 +77,8 @@ class Trouble(Exception):
         super().__init__(cause)
         self.fault, self.cause, self.remedy, self.seen = fault, cause, remedy, seen
         self.step = step or ABOUT[fault].step
+        self.seconds: float | None = None
+        """If another time than the step's own is to be told."""
 
 
 __all__ = ["Doubt", "Finding", "Seen", "State", "Step", "Trouble"]

@@ -129,8 +129,8 @@ async def connected(case: Case, way: Way) -> AsyncGenerator[Streams]:
         yield reader, writer
     finally:
         writer.transport.abort()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        # Not wait_closed(): it never returns after a TLS handshake that was given up (3.11).
+        await asyncio.sleep(0)  # the round of the loop in which the socket is closed
 
 
 def _closed(case: Case, way: Way) -> Trouble:
@@ -166,9 +166,13 @@ async def tunnel(case: Case, way: Way, streams: Streams) -> None:
         answer = b""
     status = answer.split(b"\r\n")[0].decode("latin-1")
     if " 200" not in status[:13]:
-        cause = f"{way.what} opens no tunnel to {case.host}:{case.port}: {status or 'no answer'}"
-        remedy = f"Correct {_proxy_from(case)}, give it credentials, or name the host in NO_PROXY"
-        raise Trouble(Fault.PROXY_REFUSED, cause, remedy, step=Step.TLS)
+        raise proxy_refused(case, status or "no answer", Step.TLS)
+
+
+def proxy_refused(case: Case, said: str, step: Step) -> Trouble:
+    cause = f"{way_to(case).what} does not let us through to {case.host}:{case.port}: {said}"
+    remedy = f"Correct {_proxy_from(case)}, give it credentials, or name the host in NO_PROXY"
+    return Trouble(Fault.PROXY_REFUSED, cause, remedy, step=step)
 
 
 def _proxy_credentials(proxy: str) -> str:

@@ -67,4 +67,4 @@ def _about(name: str, raw: Any) -> Iterable[Doubt]:
 def _doubt(fault: Fault, name: str, why: str) -> Doubt:
     shown = name if len(name) <= 80 else f"{name[:80]}…"
     verb = "Rename" if fault in (Fault.DUPLICATE_TOOL, Fault.TOOL_NAME) else "Correct"
-    return Doubt(fault, f"tool {shown!r}: {why}", f"{verb} the tool {shown!r} in the server")
+    return Doubt(fault, f"tool {shown!r}: {why}", f"{verb} it in the server")

@@ -107,15 +107,20 @@ class Opening:
             self._trouble = await diagnose(self._case, self.record, error)
             if self._trouble is not None and self._trouble.step is Step.HTTP:
                 raise self._trouble
-        first = self.record.answers[0].at if self.record.answers else monotonic()
-        return Seen(self._head(), tuple(self._doubts()), seconds=first - self._begun)
+        return Seen(self._head(), tuple(self._doubts()), seconds=self._first_answer())
+
+    def _first_answer(self) -> float:
+        if self.record.answers:
+            return self.record.answers[0].at - self._begun
+        asked, *_, answered = (one.at for one in self.record.asides)
+        return answered - asked
 
     def _head(self) -> str:
         if not self.record.answers:
             return "a plain GET is answered"
         last = self.record.answers[-1]
-        by = last.headers.get("server", "")
-        return f"HTTP {last.status}" + (f" from {by[:80]}" if by else "")
+        by = f" from {last.headers['server'][:80]}" if last.headers.get("server") else ""
+        return f"HTTP {last.status}{by}"
 
     def _doubts(self) -> list[Doubt]:
         case, found = self._case, list[Doubt]()
@@ -143,10 +148,12 @@ class Opening:
 
     async def agreed(self) -> Seen:
         error = await self._until(lambda: False)
+        begun = self.record.opened.at if self.record.opened else self._begun
         if error is not None:
             await self.client.aclose()  # after which all that was printed is known
-            raise self._trouble or disagreement(self._case, self.record, error)
-        begun = self.record.opened.at if self.record.opened else self._begun
+            trouble = self._trouble or disagreement(self._case, self.record, error)
+            trouble.seconds = self._ended - begun
+            raise trouble
         doubts = noisy(self._case, self.record)
         return Seen(self._agreement(), doubts, seconds=self._ended - begun)
 

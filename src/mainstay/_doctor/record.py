@@ -19,17 +19,31 @@ class Record:
     def __init__(self, onlooker: Tap | None = None) -> None:
         self._onlooker = onlooker
         self.passings: list[Passing] = []
+        self.asides: list[Passing] = []
         self.news = asyncio.Event()
 
     def __call__(self, passing: Passing) -> None:
         if len(self.passings) < _MOST:
             self.passings.append(passing)
         self.news.set()
+        self._hand_on(passing)
+
+    def aside(self, passing: Passing) -> None:
+        """A `Tap` for what is asked beside the client: shown, and no evidence about it."""
+        self.asides.append(passing)
+        self._hand_on(passing)
+
+    def _hand_on(self, passing: Passing) -> None:
         if self._onlooker is not None:
             self._onlooker(passing)
 
     def of(self, *moves: Move) -> list[Passing]:
         return [passing for passing in self.passings if passing.move in moves]
+
+    @property
+    def last_aside(self) -> str:
+        """What the last answer to a request beside the client said."""
+        return next((one.body for one in reversed(self.asides) if one.move is Move.BODY), "")
 
     @property
     def answers(self) -> list[Passing]:

@@ -13,6 +13,7 @@ from mainstay.errors import (
     AuthNeeded,
     CallRejected,
     FailureKind,
+    InvalidResult,
     MainstayError,
 )
 
@@ -72,13 +73,23 @@ async def _all_tools(client: Client) -> list[Any]:
     found: list[Any] = []
     cursor: Any = None
     for _ in range(_MOST_PAGES):
-        page = await client.request("tools/list", {"cursor": cursor} if cursor else {})
+        page = await _page(client, {"cursor": cursor} if cursor else {})
         tools: Any = page.get("tools")
         found += cast("list[Any]", tools) if isinstance(tools, list) else []
         cursor = page.get("nextCursor")
         if not cursor:
             break
     return found
+
+
+async def _page(client: Client, params: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return await client.request("tools/list", params)
+    except InvalidResult as error:
+        found: Any = error.result
+        if not isinstance(found, dict):
+            raise
+        return cast("dict[str, Any]", found)
 
 
 async def ping(case: Case, client: Client) -> Seen:

@@ -73,7 +73,7 @@ def compile(schema: Mapping[str, Any], *, what: str) -> Checker:
             return unusable(what, reason)
         return Checker(what, usable=True, validator=validator_of(schema))
     except (ValueError, TypeError, RecursionError) as error:
-        return unusable(what, short(str(getattr(error, "message", error))))
+        return unusable(what, told(error) if hasattr(error, "kind") else short(str(error)))
 
 
 def unusable(what: str, reason: str) -> Checker:

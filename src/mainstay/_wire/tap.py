@@ -13,8 +13,9 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 import aiohttp
 from yarl import URL
@@ -25,7 +26,8 @@ from mainstay._wire.fault import WireFault
 from mainstay._wire.hush import quiet
 from mainstay._wire.link import Link
 from mainstay._wire.reply import Reply
-from mainstay.config import ServerSpec, redact_url
+from mainstay._wire.routes import proxy_of
+from mainstay.config import ServerSpec, redact_url, secrets_of_url
 from mainstay.config.redact import HIDDEN, is_secret_name
 
 MOST_BYTES = 256 * 1024
@@ -80,9 +82,21 @@ Tap = Callable[[Passing], None]
 
 
 def veiled(text: str, private: Iterable[str]) -> str:
-    """The text without what is private, and without the values of what sounds secret."""
-    text = _IN_QUERY.sub(rf"\1{HIDDEN}", quiet(text, private))
-    return _IN_JSON.sub(rf"\1{HIDDEN}", text)
+    """The text without what is private, however it is written, and without the values of what
+    sounds secret."""
+    text = quiet(text, (guise for secret in private for guise in _guises(secret)))
+    return _IN_JSON.sub(rf"\1{HIDDEN}", _IN_QUERY.sub(rf"\1{HIDDEN}", text))
+
+
+def _guises(secret: str) -> Iterator[str]:
+    """As it is, in a URL, in JSON of whatever taste, and without the `Bearer` before it."""
+    for one in dict.fromkeys((secret, secret.partition(" ")[2])):
+        yield one
+        yield quote(one, safe="")
+        yield quote(one)
+        for written in (json.dumps(one), json.dumps(one, ensure_ascii=False)):
+            yield written[1:-1]
+            yield written[1:-1].replace("/", "\\/")
 
 
 class Talk:
@@ -146,9 +160,13 @@ class Talk:
 class TappedLink(Link):
     """A link that tells what it sends and gets."""
 
+    _numbers = itertools.count(1)
+    """Of all links: what several of them tell may be shown together."""
+
     def __init__(self, spec: ServerSpec, tap: Tap) -> None:
         super().__init__(spec)
-        self._tap, self._numbers = tap, itertools.count(1)
+        self._tap = tap
+        self._private = (*self.secrets, *secrets_of_url(proxy_of(spec) or ""))
 
     async def _send_once(
         self,
@@ -160,7 +178,7 @@ class TappedLink(Link):
         timeout: aiohttp.ClientTimeout | None,
     ) -> Reply:
         sent = [value for name, value in headers.items() if name not in _PLAIN]
-        talk = Talk(self._tap, next(self._numbers), (*self.secrets, *sent))
+        talk = Talk(self._tap, next(self._numbers), (*self._private, *sent))
         talk.asked(method, str(url), headers, body)
         try:
             reply = await super()._send_once(method, url, headers, body, attempt, timeout)

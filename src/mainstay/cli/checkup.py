@@ -21,10 +21,12 @@ from mainstay.cli.place import (
     headers_of,
     names_of,
     quiet,
+    source_of,
     unknown_server,
 )
 from mainstay.cli.screen import Screen
 from mainstay.cli.sight import Sight
+from mainstay.config.loading import problems
 from mainstay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class Checkup:
         try:
             found = await self._configuration()
         except ConfigError as error:
-            self._tell(finding_of(error))
+            self._tell(*map(finding_of, problems(source_of(self._place)) or (error,)))
         else:
             await self._examine(found)
         self._sight.sum_up(self._found)
@@ -68,6 +70,8 @@ class Checkup:
         return await approved(found, self._screen) if can_ask() else found
 
     async def _examine(self, found: Configuration) -> None:
+        if not names_of(found):
+            raise Misused(NOTHING)
         wanted = self._with_headers(self._wanted(found))
         beside = [one for one in waiting(found) if not self._names or one.server in self._names]
         opened = [spec.name for spec in wanted]
@@ -75,8 +79,6 @@ class Checkup:
         for spec in wanted:
             self._tell(*(one for one in beside if one.server == spec.name))
             await self._look_at(spec, found)
-        if not self._found:
-            raise Misused(NOTHING)
 
     def _wanted(self, found: Configuration) -> list[ServerSpec]:
         known = names_of(found)

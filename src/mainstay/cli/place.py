@@ -47,13 +47,14 @@ def configuration(place: Place, screen: Screen) -> Configuration:
     from mainstay.config.doubts import ConfigWarning
 
     warnings.simplefilter("ignore", ConfigWarning)  # told below, without a line of ours
-    found = load(_source(place))
+    found = load(source_of(place))
     for text in found.warnings:
         screen.note(f"warning: {text}")
     return found
 
 
-def _source(place: Place) -> Any:
+def source_of(place: Place) -> Any:
+    """What `mainstay.load` is given."""
     given = [one for one in (place.config, place.url, place.command) if one is not None]
     if len(given) > 1:
         raise Misused("--config, --url and --command exclude each other: give one")
