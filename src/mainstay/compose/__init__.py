@@ -15,15 +15,13 @@ the account says what ran, what did not, and what is not known.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mainstay.compose._account import Account, PlanFailed, Record, State
-from mainstay.compose._bounds import Bounds
-from mainstay.compose._calls import Calls
-from mainstay.compose._checking import Checked, check
+from mainstay.compose._bounds import Bounds, measure
+from mainstay.compose._checking import Checked, check, sound
 from mainstay.compose._conditions import (
     AllOf,
     AnyOf,
@@ -42,14 +40,18 @@ from mainstay.compose._events import (
     StepProgress,
     StepStarted,
 )
+from mainstay.compose._finding import found
 from mainstay.compose._parts import Fallback, ForEach, Parallel, Part, Plan, Sequence, Step
 from mainstay.compose._problems import PlanRefused, Problem
+from mainstay.compose._reading import plain
 from mainstay.compose._refs import EACH, Ref, ref
 from mainstay.compose._running import Run
 from mainstay.compose._schema import plan_schema
 from mainstay.compose._streaming import Running
 from mainstay.context import CallContext
-from mainstay.errors import CallNotSentInTime, Delivery
+
+if TYPE_CHECKING:
+    from mainstay.runtime import Runtime
 
 __all__ = [
     "EACH",
@@ -92,7 +94,7 @@ __all__ = [
 
 
 async def run(
-    runtime: Calls,
+    runtime: Runtime,
     plan: Plan,
     *,
     inputs: Mapping[str, Any] | None = None,
@@ -103,27 +105,24 @@ async def run(
 ) -> Account:
     """Check the plan against what this context may see, run it, and give its account.
 
-    `timeout`: seconds for all of it; without, each call has those of its server. Raises
-    `PlanRefused` before anything is called, and nothing because of a step. When it is cancelled,
-    the last event, `Finished`, has the account.
+    `timeout`: seconds for all of it; without, each call has those of its server. Before anything
+    is called it raises `PlanRefused`, or whatever keeps it from knowing what can be called
+    (`ServerUnavailable`, `CallNotSentInTime`); after that nothing, whatever becomes of a step. When
+    it is cancelled, the last event, `Finished`, has the account.
     """
+    if timeout is not None and not timeout > 0:
+        raise PlanRefused([Problem("timeout", "it is no positive number of seconds")])
     until = None if timeout is None else monotonic() + timeout
-    given = dict(inputs or {})
-    limit = asyncio.timeout(timeout)
-    try:
-        async with limit:
-            catalogue = await runtime.catalogue_for(context)
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        text = "the time was over before it was known what can be called. Nothing ran"
-        raise CallNotSentInTime(text, server="", delivery=Delivery.NOT_SENT) from None
-    checked = check(plan, catalogue, given, bounds)
+    given = plain(inputs or {})
+    shaped = sound(plan)
+    measure(shaped, bounds or Bounds())
+    tools = await found(runtime, shaped, context, timeout)
+    checked = check(shaped, tools, given, bounds)
     return await Run(runtime, checked, given, context, until, on_event).carry_out()
 
 
 def stream(
-    runtime: Calls,
+    runtime: Runtime,
     plan: Plan,
     *,
     inputs: Mapping[str, Any] | None = None,
@@ -134,7 +133,7 @@ def stream(
     """Run a plan and watch it: `async with stream(…) as running`, then iterate it for its events.
     The arguments are those of `run`."""
 
-    def watched(on_event: OnEvent) -> Any:
+    def watched(on_event: OnEvent) -> Awaitable[Account]:
         return run(
             runtime,
             plan,

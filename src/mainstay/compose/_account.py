@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from mainstay.compose._problems import short
 from mainstay.errors import Delivery, MainstayError
 from mainstay.results import CallResult
 
@@ -68,26 +69,23 @@ class Record:
     name: str
     tool: str = ""
     """Its full name; of a fan-out none."""
+    path: str = ""
+    """Its name, with the elements that it was for: `mails[0].send`."""
     state: State = State.NOT_REACHED
     why: str = ""
     """Why it is in this state, where neither result nor error say so."""
-    result: CallResult | None = None
+    result: CallResult | None = field(default=None, repr=False)
     error: BaseException | None = None
     seconds: float = 0.0
-    items: tuple[tuple[Record, ...], ...] = ()
+    items: tuple[tuple[Record, ...], ...] = field(default=(), repr=False)
     """Of a fan-out: for every element, what became of its steps."""
-    is_fan_out: bool = False
 
-    def calls(self) -> Iterator[Record]:
-        """Itself, or of a fan-out all calls in it."""
-        if not self.is_fan_out:
-            yield self
-        for steps in self.items:
-            for step in steps:
-                yield from step.calls()
+    @property
+    def is_fan_out(self) -> bool:
+        return not self.tool
 
     def to_json(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {"name": self.name, "state": self.state.value}
+        plain: dict[str, Any] = {"name": self.name, "path": self.path, "state": self.state.value}
         if self.tool:
             plain["tool"] = self.tool
         if self.why:
@@ -101,17 +99,6 @@ class Record:
         if self.is_fan_out:
             plain["items"] = [[step.to_json() for step in steps] for steps in self.items]
         return plain
-
-    def told(self) -> str:
-        """One phrase about it, for `Account.text`."""
-        said = self.why
-        if self.result is not None and self.state is State.TOOL_ERROR:
-            said = self.result.text
-        elif self.error is not None:
-            said = str(self.error)
-        said = " ".join(said.split())
-        said = said if len(said) <= SHOWN else f"{said[:SHOWN]}…"
-        return f"{self.name} ({said})" if said else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +115,21 @@ class Account:
     """What the steps gave, by their names: what references saw."""
 
     def __getitem__(self, name: str) -> Record:
-        for step in self.steps:
-            if step.name == name:
-                return step
+        """By name, or by path: `account["mails[0].send"]`."""
+        for record in _all(self.steps):
+            if record.path == name:
+                return record
         raise KeyError(name)
 
     @property
     def calls(self) -> tuple[Record, ...]:
-        """Every call of the plan, those of fan-outs too."""
-        return tuple(call for step in self.steps for call in step.calls())
+        """Every call of the plan, those of fan-outs too. A fan-out that never came to its elements
+        stands for its calls."""
+        return tuple(
+            record
+            for record in _all(self.steps)
+            if record.tool or (not record.items and record.state is not State.COMPLETED)
+        )
 
     @property
     def completed(self) -> tuple[Record, ...]:
@@ -203,7 +196,7 @@ _UNSENT = (State.NOT_DELIVERED, State.SKIPPED, State.NOT_REACHED)
 def _sentences(account: Account) -> Iterator[str]:
     calls = account.calls
     done = sum(call.state is State.COMPLETED for call in calls)
-    end = "got to its end" if account.ok or not account.ended else f"stopped: {account.ended}"
+    end = f"stopped: {account.ended}" if account.ended else "got to its end"
     yield f"The plan {end}. {done} of {len(calls)} calls completed."
     told = {
         State.TOOL_ERROR: "Ran, and failed by their own account",
@@ -215,25 +208,29 @@ def _sentences(account: Account) -> Iterator[str]:
         State.NOT_REACHED: "Never begun",
     }
     for state, words in told.items():
-        found = [call for call in _listed(account.steps) if call.state is state]
+        found = [call for call in calls if call.state is state]
         if found:
             yield f"{words}: {'; '.join(_phrases(found))}."
 
 
-def _listed(steps: Iterable[Record], at: str = "") -> Iterator[Record]:
-    """Calls under the names that say for which element they were."""
-    for step in steps:
-        if not step.items:
-            yield _renamed(step, at)
-        for number, inside in enumerate(step.items):
-            yield from _listed(inside, f"{at}{step.name}[{number}].")
-
-
-def _renamed(step: Record, at: str) -> Record:
-    return Record(f"{at}{step.name}", step.tool, step.state, step.why, step.result, step.error)
-
-
 def _phrases(found: list[Record], most: int = 20) -> Iterator[str]:
-    yield from (step.told() for step in found[:most])
+    yield from map(_told, found[:most])
     if len(found) > most:
         yield f"and {len(found) - most} more"
+
+
+def _told(record: Record) -> str:
+    said = record.why
+    if record.result is not None and record.state is State.TOOL_ERROR:
+        said = record.result.text
+    elif record.error is not None:
+        said = str(record.error)
+    said = short(" ".join(said.split()), SHOWN)
+    return f"{record.path} ({said})" if said else record.path
+
+
+def _all(steps: Iterable[Record]) -> Iterator[Record]:
+    for step in steps:
+        yield step
+        for inside in step.items:
+            yield from _all(inside)

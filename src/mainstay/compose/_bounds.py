@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from mainstay.compose._parts import ForEach, Parallel, Part, Plan, Sequence, Step, inner
-from mainstay.compose._problems import Problem
+from mainstay.compose._parts import ForEach, Part, Plan, Step, inner, named
+from mainstay.compose._problems import PlanRefused, Problem
 from mainstay.compose._refs import INPUTS
 
 __all__ = ["Bounds", "Measured", "measure"]
@@ -26,60 +26,41 @@ class Measured:
     calls: int
     """That it makes at most."""
     names: dict[str, str]
-    """Of all steps, with the fan-out that they are in."""
-    problems: list[Problem] = field(default_factory=list[Problem])
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    name: str
-    place: str
-    within: tuple[ForEach, ...]
+    """Of all steps and fan-outs, with the fan-out that they are in, if any."""
+    problems: list[Problem]
 
 
 def measure(plan: Plan, bounds: Bounds) -> Measured:
-    named = list(_named(plan.steps, "steps", ()))
+    """Raises `PlanRefused`, if it is too much."""
+    names = {part.name: within[-1].name if within else "" for part, _, within in named(plan)}
     calls, depth = sum(map(_calls, plan.steps)), max(map(_depth, plan.steps))
-    problems = list(_taken(named))
+    too_much: list[Problem] = []
     for count, most, what in (
-        (len(named), bounds.steps, "steps"),
+        (sum(1 for _ in named(plan)), bounds.steps, "steps"),
         (depth, bounds.depth, "levels"),
         (calls, bounds.calls, "calls"),
     ):
         if count > most:
-            remedy = "Make several plans of it, or lower the limits of its fan-outs"
             text = f"it has {count} {what}, and at most {most} are allowed"
-            problems.append(Problem("", text, remedy))
-    names = {one.name: one.within[-1].name if one.within else "" for one in named}
-    return Measured(calls, names, problems)
+            remedy = "Make several plans of it, or lower the limits of its fan-outs"
+            too_much.append(Problem("", text, remedy))
+    if too_much:  # and no further look at it: that would take as long as it is large
+        raise PlanRefused(too_much)
+    return Measured(calls, names, list(_taken(plan)))
 
 
-def _taken(named: list[Named]) -> Iterator[Problem]:
-    steps = {one.name for one in named}
+def _taken(plan: Plan) -> Iterator[Problem]:
+    names = {INPUTS, *(part.name for part, _, _ in named(plan))}
     seen = {INPUTS}
-    for one in named:
-        if one.name in seen:
-            yield Problem(one.place, f"the name {one.name!r} is taken", "Choose another")
-        seen.add(one.name)
-        items = [each.item for each in one.within]
-        if items and (items[-1] in steps | {INPUTS} or items[-1] in items[:-1]):
-            what = f"the elements of {one.within[-1].name} cannot be called {items[-1]!r}"
-            yield Problem(one.place, f"{what}: the name is taken", "Say another `item`")
-
-
-def _named(parts: Iterable[Part], place: str, within: tuple[ForEach, ...]) -> Iterator[Named]:
-    for at, part in enumerate(parts):
-        here = f"{place}[{at}]" if place.endswith(("steps", "sequence", "parallel")) else place
-        match part:
-            case Step():
-                yield Named(part.name, here, within)
-            case ForEach():
-                yield Named(part.name, here, within)
-                yield from _named([part.do], f"{here}.do", (*within, part))
-            case Sequence():
-                yield from _named(part.steps, f"{here}.sequence", within)
-            case Parallel():
-                yield from _named(part.steps, f"{here}.parallel", within)
+    for part, place, within in named(plan):
+        if part.name in seen:
+            yield Problem(f"{place}.name", f"the name {part.name!r} is taken", "Choose another")
+        seen.add(part.name)
+        if isinstance(part, ForEach) and (
+            part.item in names or part.item in [one.item for one in within]
+        ):
+            text = f"its elements cannot be called {part.item!r}: the name is taken"
+            yield Problem(f"{place}.item", text, "Choose another")
 
 
 def _calls(part: Part) -> int:

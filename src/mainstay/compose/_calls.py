@@ -7,36 +7,16 @@ is true whatever ended it: a result that is there when everything is cancelled i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any, Protocol
 
-from mainstay._catalogue.catalogue import Catalogue
-from mainstay._engine.wanted import OnProgress
 from mainstay.compose._account import Record, State, state_of
-from mainstay.context import CallContext
 from mainstay.results import CallResult
 
-__all__ = ["Calls", "Halt", "deliver"]
+__all__ = ["Halt", "deliver"]
 
 Task = asyncio.Task[CallResult | Exception]
-
-
-class Calls(Protocol):
-    """Who runs a plan's calls, and knows what may be called: a `Runtime`."""
-
-    async def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        context: CallContext | None = None,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> CallResult: ...
-
-    async def catalogue_for(self, context: CallContext | None = None) -> Catalogue: ...
 
 
 @dataclass(slots=True)
@@ -93,9 +73,9 @@ async def _ended(call: Callable[[], Awaitable[CallResult]]) -> CallResult | Exce
 
 def _record(to: Record, task: Task, seconds: float, why: str) -> Record:
     if task.cancelled():
-        return Record(to.name, to.tool, State.CANCELLED, why or "cancelled", seconds=seconds)
+        return replace(to, state=State.CANCELLED, why=why or "cancelled", seconds=seconds)
     ended = task.result()
     if isinstance(ended, Exception):
-        return Record(to.name, to.tool, state_of(ended), error=ended, seconds=seconds)
+        return replace(to, state=state_of(ended), error=ended, seconds=seconds)
     state = State.TOOL_ERROR if ended.is_error else State.COMPLETED
-    return Record(to.name, to.tool, state, result=ended, seconds=seconds)
+    return replace(to, state=state, result=ended, seconds=seconds)

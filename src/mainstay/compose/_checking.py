@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from mainstay._catalogue.tool import Tool
+from mainstay._rules.schema import compile
 from mainstay.compose import _shapes as shapes
 from mainstay.compose._bounds import Bounds, Measured, measure
 from mainstay.compose._conditions import Condition, operands, proven
 from mainstay.compose._fitting import Hole, fit
 from mainstay.compose._parts import Fallback, ForEach, Parallel, Part, Plan, Sequence, Step
 from mainstay.compose._problems import PlanRefused, Problem, nearest
-from mainstay.compose._reading import read
+from mainstay.compose._reading import plain, read
 from mainstay.compose._refs import INPUTS, NOTHING, Ref, follow
 from mainstay.compose._values import given_instead
 from mainstay.compose._writing import written
@@ -57,16 +58,24 @@ def check(
 
     Without `inputs` nothing is known of them, and references to them may lead anywhere.
     """
-    try:
-        plan = read(written(plan))
-    except RecursionError:
-        raise PlanRefused([Problem("", "it is nested too deeply")]) from None
+    plan = sound(plan)
+    given = None if inputs is None else plain(inputs)
     measured = measure(plan, bounds or Bounds())
-    found = _Check(catalogue, inputs, measured)
+    found = _Check(catalogue, given, measured)
     found.parts(plan.steps, "steps", {}, frozenset())
     if found.problems:
         raise PlanRefused(found.problems)
     return Checked(plan, found.tools, measured.calls)
+
+
+def sound(plan: Plan) -> Plan:
+    """The same plan, if its shape is right, however it was made. Raises `PlanRefused`."""
+    if not isinstance(cast("object", plan), Plan):
+        raise PlanRefused([Problem("", "it is no Plan", "Plan.from_json makes one of JSON")])
+    try:
+        return read(written(plan))
+    except RecursionError:
+        raise PlanRefused([Problem("", "it is nested too deeply")]) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +141,13 @@ class _Check:
         self, step: Step, place: str, scope: Scope, guards: frozenset[str]
     ) -> dict[str, Known]:
         tool = self.tool(step, place)
-        schema: Mapping[str, Any] = {} if tool is None else tool.input_schema
+        schema = (_usable(tool.input_schema) if tool else None) or {}
         inside = f"{place}.arguments"
         arguments = self.known(step.arguments, inside, scope, guards)
         for here, problem in fit(arguments, schema, inside, lambda ref: self.hole(ref, scope)):
             self.complain(here, problem, f"See what {step.tool[:200]} takes")
         policy = step.on_failure
-        shape = shapes.step(None if tool is None else tool.output_schema)
+        shape = shapes.step(_usable(tool.output_schema) if tool else None)
         instead = given_instead(policy.value) if isinstance(policy, Fallback) else NOTHING
         return {step.name: Known(shape, policy != "go_on", instead)}
 
@@ -262,6 +271,11 @@ class _Check:
             instead = follow(known.instead, ref.path)
             literals += [] if instead is NOTHING else [instead]
         return Hole(shape, literals)
+
+
+def _usable(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Of a schema that the runtime cannot check against, nothing is known here either."""
+    return schema if schema is not None and compile(schema, what="it").usable else None
 
 
 def _refs(value: Any) -> Iterator[Ref]:

@@ -136,16 +136,23 @@ def proven(condition: Condition | None) -> frozenset[str]:
 
 
 def same(one: Any, other: Any) -> bool:
+    try:
+        return _same(one, other)
+    except RecursionError:  # nested deeper than Python goes: a server may send anything
+        return False
+
+
+def _same(one: Any, other: Any) -> bool:
     if one is NOTHING or other is NOTHING:
         return False
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):
         left, right = cast("list[Any]", one), cast("list[Any]", other)
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(_same, left, right))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         mine, theirs = cast("Mapping[str, Any]", one), cast("Mapping[str, Any]", other)
-        return mine.keys() == theirs.keys() and all(same(mine[key], theirs[key]) for key in mine)
+        return mine.keys() == theirs.keys() and all(_same(mine[key], theirs[key]) for key in mine)
     return one == other
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from mainstay._rules.schema import compile, local
 from mainstay.compose._refs import Ref
-from mainstay.compose._shapes import DEEPEST, Shape, kinds, kinds_of, told
+from mainstay.compose._shapes import Shape, kinds, kinds_of, listed, mapping, told
 
 __all__ = ["Hole", "fit", "has_holes"]
 
@@ -48,30 +48,38 @@ def has_holes(value: Any) -> bool:
             return False
 
 
-def fit(value: Any, schema: Mapping[str, Any], place: str, look: Look) -> Iterator[Told]:
+def fit(value: Any, schema: Mapping[str, Any], place: str, look: Look) -> list[Told]:
     """What is wrong with the value, for all that is known of it."""
-    return _Fitting(schema, look).fit(value, schema, place, 0)
+    try:
+        return list(_Fitting(schema, look).fit(value, schema, place))
+    except RecursionError:  # a schema of one reference after the other: nothing can be told
+        return []
 
 
 class _Fitting:
     def __init__(self, root: Mapping[str, Any], look: Look) -> None:
         self._root, self._look = root, look
+        self._met: set[tuple[str, int]] = set()
 
-    def fit(self, value: Any, part: Any, place: str, depth: int) -> Iterator[Told]:
-        if not isinstance(part, Mapping) or depth > DEEPEST:
+    def fit(self, value: Any, part: Any, place: str) -> Iterator[Told]:
+        """No place meets the same part of the schema twice: a circle ends, and whatever doubles at
+        every step of it does not."""
+        meeting = (place, id(part))
+        if not isinstance(part, Mapping) or meeting in self._met:
             return
+        self._met.add(meeting)
         held = cast("Mapping[str, Any]", part)
         if not has_holes(value):
             yield from self._literal(value, held, place)
             return
-        yield from self._combined(value, held, place, depth)
+        yield from self._combined(value, held, place)
         match value:
             case Ref():
-                yield from self._hole(value, held, place, depth)
+                yield from self._hole(value, held, place)
             case Mapping():
-                yield from self._object(cast("Mapping[str, Any]", value), held, place, depth)
+                yield from self._object(cast("Mapping[str, Any]", value), held, place)
             case list():
-                yield from self._list(cast("list[Any]", value), held, place, depth)
+                yield from self._list(cast("list[Any]", value), held, place)
             case _:
                 pass
 
@@ -80,21 +88,17 @@ class _Fitting:
         for problem in compile({**shared, **part}, what=place).problems(value):
             yield place, problem
 
-    def _combined(
-        self, value: Any, part: Mapping[str, Any], place: str, depth: int
-    ) -> Iterator[Told]:
+    def _combined(self, value: Any, part: Mapping[str, Any], place: str) -> Iterator[Told]:
         if "$ref" in part:
-            yield from self.fit(value, local(part["$ref"], self._root), place, depth + 1)
-        for sub in part.get("allOf") or ():
-            yield from self.fit(value, sub, place, depth + 1)
+            yield from self.fit(value, local(part["$ref"], self._root), place)
+        for sub in listed(part.get("allOf")):
+            yield from self.fit(value, sub, place)
         for word in ("anyOf", "oneOf"):
-            branches = [
-                list(self.fit(value, sub, place, depth + 1)) for sub in part.get(word) or ()
-            ]
+            branches = [list(self.fit(value, sub, place)) for sub in listed(part.get(word))]
             if branches and all(branches):
                 yield from branches[0]
 
-    def _hole(self, ref: Ref, part: Mapping[str, Any], place: str, depth: int) -> Iterator[Told]:
+    def _hole(self, ref: Ref, part: Mapping[str, Any], place: str) -> Iterator[Told]:
         hole = self._look(ref)
         if hole is None:
             return
@@ -102,35 +106,33 @@ class _Fitting:
         if not given & wanted:
             yield place, f"{ref} is {told(given)}, and {told(wanted)} is wanted"
         for literal in hole.literals:
-            for inside, problem in self.fit(literal, part, place, depth + 1):
-                yield inside, f"what comes in place of {ref} does not fit: {problem}"
+            for _, problem in self._literal(literal, part, place):
+                yield place, f"what comes in place of {ref} does not fit: {problem}"
 
     def _object(
-        self, value: Mapping[str, Any], part: Mapping[str, Any], place: str, depth: int
+        self, value: Mapping[str, Any], part: Mapping[str, Any], place: str
     ) -> Iterator[Told]:
         if "object" not in kinds(part, self._root):
             yield place, f"it is an object, and {told(kinds(part, self._root))} is wanted"
             return
-        for name in part.get("required") or ():
-            if name not in value:
+        for name in listed(part.get("required")):
+            if isinstance(name, str) and name not in value:
                 yield place, f"{name!r} is a required property"
-        known: Any = part.get("properties") or {}
+        known = mapping(part.get("properties"))
         others = part.get("additionalProperties", True)
         for name, one in value.items():
             inside = f"{place}.{name}"
             if name in known:
-                yield from self.fit(one, known[name], inside, depth + 1)
+                yield from self.fit(one, known[name], inside)
             elif "patternProperties" not in part:
                 if others is False:
                     yield inside, "the tool takes no such argument"
-                yield from self.fit(one, others, inside, depth + 1)
+                yield from self.fit(one, others, inside)
 
-    def _list(
-        self, value: list[Any], part: Mapping[str, Any], place: str, depth: int
-    ) -> Iterator[Told]:
+    def _list(self, value: list[Any], part: Mapping[str, Any], place: str) -> Iterator[Told]:
         if "array" not in kinds(part, self._root):
             yield place, f"it is a list, and {told(kinds(part, self._root))} is wanted"
             return
         if "prefixItems" not in part:
             for at, one in enumerate(value):
-                yield from self.fit(one, part.get("items", True), f"{place}[{at}]", depth + 1)
+                yield from self.fit(one, part.get("items", True), f"{place}[{at}]")

@@ -13,7 +13,18 @@ from typing import Any, Literal
 from mainstay.compose._conditions import Condition
 from mainstay.compose._refs import Ref
 
-__all__ = ["Fallback", "ForEach", "Parallel", "Part", "Plan", "Sequence", "Step", "inner", "leaves"]
+__all__ = [
+    "Fallback",
+    "ForEach",
+    "Parallel",
+    "Part",
+    "Plan",
+    "Sequence",
+    "Step",
+    "inner",
+    "leaves",
+    "named",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +155,24 @@ def leaves(parts: Iterable[Part]) -> Iterator[Step | ForEach]:
             yield part
         else:
             yield from leaves(part.steps)
+
+
+def named(plan: Plan) -> Iterator[tuple[Step | ForEach, str, tuple[ForEach, ...]]]:
+    """All that has a name, with its place in the plan and the fan-outs around it."""
+    for at, part in enumerate(plan.steps):
+        yield from _named(part, f"steps[{at}]", ())
+
+
+def _named(
+    part: Part, place: str, within: tuple[ForEach, ...]
+) -> Iterator[tuple[Step | ForEach, str, tuple[ForEach, ...]]]:
+    match part:
+        case Step():
+            yield part, place, within
+        case ForEach():
+            yield part, place, within
+            yield from _named(part.do, f"{place}.do", (*within, part))
+        case Sequence() | Parallel():
+            kind = "sequence" if isinstance(part, Sequence) else "parallel"
+            for at, one in enumerate(part.steps):
+                yield from _named(one, f"{place}.{kind}[{at}]", within)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from mainstay.errors import MainstayError
 
-__all__ = ["PlanRefused", "Problem", "nearest"]
+__all__ = ["PlanRefused", "Problem", "nearest", "short"]
 
 SHOWN = 20
 """Problems that a message tells. The error holds them all."""
@@ -16,6 +16,8 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Problem:
+    """One thing that is wrong."""
+
     place: str
     """Where in the plan, as JSON has it: `steps[2].parallel[0].arguments.text`."""
     problem: str
@@ -47,3 +49,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
         return f"Did you mean {close[0]!r}?"
     shown = ", ".join(known[:10])
     return f"There is: {shown}" if shown else ""
+
+
+def short(text: str, most: int = 80) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

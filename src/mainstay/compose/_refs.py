@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
@@ -20,6 +21,8 @@ LONGEST = 1_000
 
 INPUTS = "inputs"
 """The name under which a plan finds what it was started with."""
+
+WORD = re.compile("[A-Za-z0-9_-]{1,64}")
 
 _DECODER = json.JSONDecoder()
 
@@ -50,7 +53,7 @@ class Ref:
     """Taken where the path leads nowhere."""
 
     def __str__(self) -> str:
-        return self.step + "".join(map(_written, self.path))
+        return f"{self.step}{''.join(map(_written, self.path))}"
 
 
 def ref(path: str, default: Any = NOTHING) -> Ref:
@@ -61,9 +64,7 @@ def ref(path: str, default: Any = NOTHING) -> Ref:
 
 def is_word(text: str) -> bool:
     """Whether it can be a name, and a key without quotes."""
-    return (
-        text.isascii() and 0 < len(text) <= 64 and text.replace("_", "").replace("-", "").isalnum()
-    )
+    return WORD.fullmatch(text) is not None
 
 
 def parse(text: str) -> tuple[str, tuple[Key, ...]]:
@@ -113,7 +114,7 @@ def _word(text: str, at: int) -> tuple[str, int]:
     return word, end
 
 
-def _written(key: Key) -> str:
+def _written(key: Any) -> str:
     match key:
         case str():
             return f".{key}" if is_word(key) else f"[{json.dumps(key)}]"
@@ -121,6 +122,8 @@ def _written(key: Key) -> str:
             return f"[{key}]"
         case Star.EACH:
             return "[*]"
+        case _:  # whoever reads it says what is wrong with it
+            return f"[{key!r}]"
 
 
 def follow(value: Any, path: tuple[Key, ...]) -> Any:

@@ -1,5 +1,7 @@
 """A plan, carried out: one deadline, one caller, and a record for every step.
 
+- Nothing outlives the deadline: not a call whose server extends its time by progress, and not one
+  in which the server asks something and nobody answers.
 - A step that fails stops the plan, unless its policy says otherwise: nothing new begins, and what
   is under way ends, or is cancelled if the plan says so.
 - Nothing is sent twice. What the runtime replays below is its own affair, and known to be safe.
@@ -14,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mainstay.compose._account import Account, Record, State
-from mainstay.compose._calls import Calls, Halt, deliver
+from mainstay.compose._calls import Halt, deliver
 from mainstay.compose._checking import Checked
 from mainstay.compose._conditions import holds
 from mainstay.compose._events import (
@@ -34,9 +36,15 @@ from mainstay.compose._values import Nowhere, given_by, given_instead, known, re
 from mainstay.context import CallContext
 from mainstay.errors import InvalidArguments
 
+if TYPE_CHECKING:
+    from mainstay.runtime import Runtime
+
 __all__ = ["Run"]
 
 logger = logging.getLogger("mainstay.compose")
+
+GRACE = 0.2
+"""Seconds after the deadline in which calls end by themselves, and say what became of them."""
 
 _WORST = (
     State.UNKNOWN,
@@ -56,6 +64,8 @@ class Scope:
     values: dict[str, Any]
     halt: Halt
     items: tuple[int, ...] = ()
+    path: str = ""
+    """What is before the names of its steps: `mails[0].`"""
     records: dict[str, Record] = field(default_factory=dict[str, Record])
 
 
@@ -64,7 +74,7 @@ class Run:
 
     def __init__(
         self,
-        runtime: Calls,
+        runtime: Runtime,
         checked: Checked,
         inputs: Mapping[str, Any],
         context: CallContext | None,
@@ -79,10 +89,13 @@ class Run:
     async def carry_out(self) -> Account:
         """Raises nothing but a cancellation; also then, the last event has the account."""
         began, cancelled = monotonic(), True
+        end = self._at_the_end()
         try:
             await self._sequence(self._plan.steps, self._top)
             cancelled = False
         finally:
+            if end is not None:
+                end.cancel()
             top, why = self._top, self._top.halt.why
             steps = self._account_of(self._plan.steps, top)
             ended = "it was cancelled" if cancelled else why
@@ -91,6 +104,13 @@ class Run:
             self._tell(Finished(server="", account=account))
         return account
 
+    def _at_the_end(self) -> asyncio.TimerHandle | None:
+        if self._until is None:
+            return None
+        stop = partial(self._top.halt.stop, _LATE, cancel=True)
+        left = self._until - monotonic() + GRACE
+        return asyncio.get_running_loop().call_later(left, stop)
+
     # -- parts ------------------------------------------------------------------------------------
 
     async def _part(self, part: Part, scope: Scope) -> None:
@@ -98,7 +118,8 @@ class Run:
             return
         if part.when is not None and not holds(part.when, partial(known, values=scope.values)):
             for leaf in leaves([part]):
-                self._note(scope, replace(self._blank(leaf), state=State.SKIPPED, why=_FALSE))
+                skipped = replace(self._blank(leaf, scope), state=State.SKIPPED, why=_FALSE)
+                self._note(scope, skipped)
             return
         match part:
             case Step():
@@ -125,7 +146,7 @@ class Run:
             tool = self._tools[step.name]
             text = f"{tool.name[:200]} was not sent: {nowhere}"
             error = InvalidArguments(text, server=tool.server, tool=tool.tool)
-            failed = replace(self._blank(step), state=State.NOT_DELIVERED, error=error)
+            failed = replace(self._blank(step, scope), state=State.NOT_DELIVERED, error=error)
             self._note(scope, failed)
         else:
             async with self._turns:
@@ -136,7 +157,7 @@ class Run:
 
     def _may_begin(self, scope: Scope) -> bool:
         if self._until is not None and monotonic() >= self._until:
-            self._stop(self._top.halt, "its time was over")
+            self._stop(self._top.halt, _LATE)
         return not scope.halt.why
 
     async def _call(self, step: Step, arguments: dict[str, Any], scope: Scope) -> None:
@@ -149,13 +170,13 @@ class Run:
         self._tell(StepStarted(tool=tool.tool, **about))
         call = partial(
             self._runtime.call,
-            tool.name,
+            tool,  # itself, and not by name: then nothing else can be taken for it
             arguments,
             context=self._context,
             timeout=self._time_for(step),
             on_progress=on_progress,
         )
-        await deliver(call, scope.halt, partial(self._note, scope), self._blank(step))
+        await deliver(call, scope.halt, partial(self._note, scope), self._blank(step, scope))
 
     def _time_for(self, step: Step) -> float | None:
         left = None if self._until is None else max(self._until - monotonic(), 0.001)
@@ -177,7 +198,7 @@ class Run:
     async def _for_each(self, part: ForEach, scope: Scope) -> None:
         elements = known(part.over, scope.values)
         if problem := _no_fan_out(part, elements):
-            blank = self._blank(part)
+            blank = self._blank(part, scope)
             self._note(scope, replace(blank, state=State.NOT_DELIVERED, why=problem))
             self._stop(scope.halt, f"{part.name}: {problem}")
             return
@@ -194,7 +215,7 @@ class Run:
                 for _ in range(min(part.at_once, len(inside))):
                     group.create_task(work())
         finally:
-            self._note(scope, self._fan_out(part, inside, monotonic() - began))
+            self._note(scope, self._fan_out(part, scope, inside, monotonic() - began))
         scope.values[part.name] = [
             {
                 leaf.name: one.values[leaf.name]
@@ -206,23 +227,23 @@ class Run:
 
     def _within(self, part: ForEach, scope: Scope, at: int, element: Any) -> Scope:
         halt = Halt(scope.halt) if part.on_failure == "go_on" else scope.halt
-        return Scope({**scope.values, part.item: element}, halt, (*scope.items, at))
+        path = f"{scope.path}{part.name}[{at}]."
+        return Scope({**scope.values, part.item: element}, halt, (*scope.items, at), path)
 
-    def _fan_out(self, part: ForEach, inside: list[Scope], seconds: float) -> Record:
+    def _fan_out(self, part: ForEach, scope: Scope, inside: list[Scope], seconds: float) -> Record:
         items = tuple(self._account_of((part.do,), one) for one in inside)
-        states = {call.state for steps in items for step in steps for call in step.calls()}
+        states = {step.state for steps in items for step in steps}
         state = next((one for one in _WORST if one in states), State.COMPLETED)
-        return replace(self._blank(part), state=state, seconds=seconds, items=items)
+        return replace(self._blank(part, scope), state=state, seconds=seconds, items=items)
 
     # -- telling ----------------------------------------------------------------------------------
 
     def _stop(self, halt: Halt, why: str) -> None:
         halt.stop(why, cancel=self._plan.siblings == "cancel")
 
-    def _blank(self, leaf: Step | ForEach) -> Record:
-        if isinstance(leaf, ForEach):
-            return Record(leaf.name, is_fan_out=True)
-        return Record(leaf.name, self._tools[leaf.name].name)
+    def _blank(self, leaf: Step | ForEach, scope: Scope) -> Record:
+        tool = self._tools[leaf.name].name if isinstance(leaf, Step) else ""
+        return Record(leaf.name, tool, scope.path + leaf.name)
 
     def _note(self, scope: Scope, record: Record) -> None:
         scope.records[record.name] = record
@@ -231,7 +252,7 @@ class Run:
 
     def _account_of(self, parts: tuple[Part, ...], scope: Scope) -> tuple[Record, ...]:
         return tuple(
-            scope.records.get(leaf.name) or replace(self._blank(leaf), why=scope.halt.why)
+            scope.records.get(leaf.name) or replace(self._blank(leaf, scope), why=scope.halt.why)
             for leaf in leaves(parts)
         )
 
@@ -245,6 +266,7 @@ class Run:
 
 
 _FALSE = "its condition was false"
+_LATE = "its time was over"
 
 
 def _no_fan_out(part: ForEach, elements: Any) -> str:

@@ -1,6 +1,7 @@
 """The JSON Schema of a plan, for whoever has a model write one.
 
-It says what a plan looks like; whether one is sound, only the check can say.
+It says what a plan looks like, as far as a schema can; whether one is sound, only the check can
+say. It never refuses what `Plan.from_json` takes.
 """
 
 from __future__ import annotations
@@ -8,18 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from mainstay.compose._reading import MOST_AT_ONCE, MOST_ELEMENTS, MOST_SECONDS
+from mainstay.compose._refs import LONGEST, WORD
+
 __all__ = ["plan_schema"]
 
 _NAME = {
     "type": "string",
-    "pattern": "^[A-Za-z0-9_-]{1,64}$",
+    "pattern": f"^{WORD.pattern}$",
     "description": "Unique in the plan. Later steps refer to it by this name.",
 }
+_PATH = rf'^{WORD.pattern}(\.{WORD.pattern}|\[[0-9]{{1,9}}\]|\[\*\]|\["([^"\\]|\\.)*"\])*$'
 _REF = {
     "type": "object",
     "properties": {
         "$from": {
             "type": "string",
+            "pattern": _PATH,
+            "maxLength": LONGEST,
             "description": (
                 "A path into what an earlier step gave, such as find.data.items[0].title. A step "
                 "has data (structured), text and content. [*] means every element of a list."
@@ -30,23 +37,29 @@ _REF = {
     "required": ["$from"],
     "additionalProperties": False,
 }
-_VALUE = {"description": 'Any value. {"$from": "step.data.key"} in it refers to an earlier step.'}
+_VALUE = {"$ref": "#/$defs/value"}
+_ANY_VALUE = {
+    "description": 'Any value. {"$from": "step.data.key"} in it refers to an earlier step.',
+    "if": {"type": "object", "required": ["$from"]},
+    "then": {"$ref": "#/$defs/reference"},
+    "else": {"items": _VALUE, "additionalProperties": _VALUE},
+}
 _PAIR = {"type": "array", "items": _VALUE, "minItems": 2, "maxItems": 2}
 _WHEN = {"$ref": "#/$defs/condition"}
+_MAYBE = {"anyOf": [_WHEN, {"type": "null"}]}
 _PART = {"$ref": "#/$defs/part"}
 _PARTS = {"type": "array", "items": _PART, "minItems": 1}
-_COUNT = {"type": "integer", "minimum": 1}
 
 
 def plan_schema(tools: Iterable[str] | None = None) -> dict[str, Any]:
-    """With `tools`, only these names may stand in it."""
+    """The schema of `Plan.from_json`. With `tools`, only these names may stand in it."""
     tool: dict[str, Any] = {"type": "string", "minLength": 1, "description": "server.tool"}
     if tools is not None:
         tool = {"enum": sorted(tools)}
     parts = [
         _object("Calls one tool.", ("name", "tool"), _step(tool)),
-        _object("One after the other.", ("sequence",), {"sequence": _PARTS, "when": _WHEN}),
-        _object("All at once.", ("parallel",), {"parallel": _PARTS, "when": _WHEN}),
+        _object("One after the other.", ("sequence",), {"sequence": _PARTS, "when": _MAYBE}),
+        _object("All at once.", ("parallel",), {"parallel": _PARTS, "when": _MAYBE}),
         _object(
             "Does one part for every element of a list.",
             ("name", "for_each", "do", "limit"),
@@ -58,11 +71,16 @@ def plan_schema(tools: Iterable[str] | None = None) -> dict[str, Any]:
         "properties": {
             "steps": {**_PARTS, "description": "Done one after the other."},
             "siblings": {"enum": ["finish", "cancel"]},
-            "at_once": _COUNT,
+            "at_once": _count(MOST_AT_ONCE),
         },
         "required": ["steps"],
         "additionalProperties": False,
-        "$defs": {"reference": _REF, "condition": _condition(), "part": {"oneOf": parts}},
+        "$defs": {
+            "reference": _REF,
+            "value": _ANY_VALUE,
+            "condition": _condition(),
+            "part": {"oneOf": parts},
+        },
     }
 
 
@@ -71,22 +89,32 @@ def _step(tool: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": _NAME,
         "tool": tool,
-        "arguments": {"type": "object", "additionalProperties": _VALUE},
-        "when": _WHEN,
+        "arguments": {
+            "type": "object",
+            "properties": {"$from": False},
+            "additionalProperties": _VALUE,
+        },
+        "when": _MAYBE,
         "on_failure": {"anyOf": [{"enum": ["stop", "go_on"]}, fallback]},
-        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Seconds."},
+        "timeout": {
+            "type": ["number", "null"],
+            "exclusiveMinimum": 0,
+            "maximum": MOST_SECONDS,
+            "description": "Seconds.",
+        },
     }
 
 
 def _for_each() -> dict[str, Any]:
+    a_list = {"type": "array", "items": _VALUE}
     return {
         "name": _NAME,
-        "for_each": {"anyOf": [{"$ref": "#/$defs/reference"}, {"type": "array"}]},
+        "for_each": {"anyOf": [{"$ref": "#/$defs/reference"}, a_list]},
         "do": _PART,
-        "limit": {**_COUNT, "description": "More elements are refused."},
-        "at_once": _COUNT,
+        "limit": {**_count(MOST_ELEMENTS), "description": "More elements are refused."},
+        "at_once": _count(MOST_AT_ONCE),
         "item": {**_NAME, "description": "What the element is called inside. By default: item."},
-        "when": _WHEN,
+        "when": _MAYBE,
         "on_failure": {"enum": ["stop", "go_on"]},
     }
 
@@ -103,6 +131,10 @@ def _condition() -> dict[str, Any]:
         "any": many,
     }
     return {"oneOf": [_object("", (word,), {word: held}) for word, held in words.items()]}
+
+
+def _count(most: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": 1, "maximum": most}
 
 
 def _object(about: str, required: tuple[str, ...], properties: dict[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,24 @@ from mainstay._rules.schema import local
 from mainstay.compose._problems import nearest
 from mainstay.compose._refs import EACH, Key
 
-__all__ = ["ANY", "Astray", "Fields", "Listing", "Of", "Shape", "kinds", "kinds_of", "lead", "step"]
+__all__ = [
+    "ANY",
+    "Astray",
+    "Fields",
+    "Listing",
+    "Of",
+    "Shape",
+    "kinds",
+    "kinds_of",
+    "lead",
+    "listed",
+    "mapping",
+    "step",
+    "told",
+]
 
-DEEPEST = 30
-"""References of a schema that are followed."""
+MOST_HOPS = 30
+"""References to references that are followed."""
 
 KINDS = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 
@@ -86,8 +100,8 @@ def _element(shape: Shape, index: int | None) -> Shape:
         case Of(part, root):
             part = resolved(part, root)
             _must_be("array", part, root)
-            items = _mapping(part).get("items", True)
-            return ANY if "prefixItems" in _mapping(part) else Of(items, root)
+            items = mapping(part).get("items", True)
+            return ANY if "prefixItems" in mapping(part) else Of(items, root)
 
 
 def _field(shape: Shape, key: str) -> Shape:
@@ -101,11 +115,11 @@ def _field(shape: Shape, key: str) -> Shape:
         case Of(part, root):
             part = resolved(part, root)
             _must_be("object", part, root)
-            return _property(_mapping(part), root, key)
+            return _property(mapping(part), root, key)
 
 
 def _property(part: Mapping[str, Any], root: Mapping[str, Any], key: str) -> Shape:
-    known = _mapping(part.get("properties"))
+    known = mapping(part.get("properties"))
     if key in known:
         return Of(known[key], root)
     others = part.get("additionalProperties", True)
@@ -124,8 +138,8 @@ def _must_be(kind: str, part: Any, root: Mapping[str, Any]) -> None:
 
 def resolved(part: Any, root: Mapping[str, Any]) -> Any:
     """The part that a reference alone stands for."""
-    for _ in range(DEEPEST):
-        held = _mapping(part)
+    for _ in range(MOST_HOPS):
+        held = mapping(part)
         if "$ref" not in held or "properties" in held or "items" in held:
             return part
         part = local(held["$ref"], root)
@@ -145,16 +159,27 @@ def kinds_of(shape: Shape) -> frozenset[str]:
             return kinds(part, root)
 
 
-def kinds(part: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+def kinds(part: Any, root: Mapping[str, Any]) -> frozenset[str]:
     """In doubt all."""
+    try:
+        return _kinds(part, root, {})
+    except RecursionError:
+        return KINDS
+
+
+def _kinds(part: Any, root: Mapping[str, Any], seen: dict[int, frozenset[str]]) -> frozenset[str]:
+    """Every part is looked at once: a circle, or references that double, cost nothing."""
     if part is False:
         return frozenset()
-    if not isinstance(part, Mapping) or depth > DEEPEST:
+    if not isinstance(part, Mapping):
         return KINDS
     held = cast("Mapping[str, Any]", part)
+    if id(held) in seen:
+        return seen[id(held)]
+    seen[id(held)] = KINDS
 
     def of(sub: Any) -> frozenset[str]:
-        return kinds(sub, root, depth + 1)
+        return _kinds(sub, root, seen)
 
     found = _named(held.get("type"))
     if "const" in held:
@@ -163,17 +188,18 @@ def kinds(part: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
         found &= frozenset[str]().union(*map(kind_of, held["enum"]))
     if "$ref" in held:
         found &= of(local(held["$ref"], root))
-    for sub in _list(held.get("allOf")):
+    for sub in listed(held.get("allOf")):
         found &= of(sub)
     for word in ("anyOf", "oneOf"):
-        if _list(held.get(word)):
-            found &= frozenset[str]().union(*map(of, _list(held[word])))
+        if listed(held.get(word)):
+            found &= frozenset[str]().union(*map(of, listed(held[word])))
+    seen[id(held)] = found
     return found
 
 
 def _named(given: Any) -> frozenset[str]:
     """The kinds that a `type` names. One that we do not know says nothing."""
-    names = frozenset(str(one) for one in _list(given) or [given]) & KINDS
+    names = frozenset(str(one) for one in listed(given) or [given]) & KINDS
     if not names:
         return KINDS
     return names | {"integer"} if "number" in names else names
@@ -201,9 +227,9 @@ def told(found: frozenset[str]) -> str:
     return " or ".join(sorted(shown)) or "nothing"
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def mapping(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def _list(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
