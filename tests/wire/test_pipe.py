@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -15,10 +15,11 @@ from mainstay._wire.duct import Duct
 from mainstay._wire.exchange import Exchange
 from mainstay._wire.fault import WireFault
 from mainstay._wire.pipe import PipeDispatcher
+from mainstay._wire.sse import SseDuct
 from mainstay._wire.waiting import Waiting
 from tests.engine.helpers_tasks import until
 from tests.engine.helpers_wire import Asked, result_for
-from tests.wire.helpers_sse import SseServer, duct_to, message
+from tests.wire.helpers_sse import PING, SseServer, duct_to, message
 from tests.wire.helpers_stdio import BOUND, opened
 
 SAYS = """
@@ -280,3 +281,58 @@ async def test_who_has_nothing_to_answer_can_be_told_to_stop_all_the_same():
         async with dispatching(duct, peer) as running:
             running.stop_answering()
     assert not peer.cancelled.is_set()
+
+
+# -- what was told stays true -------------------------------------------------------------------
+
+
+class Ending:
+    """A duct that brings one answer, and then ends when it is told to."""
+
+    def __init__(self, duct: SseDuct) -> None:
+        self._duct, self._answers = duct, 1
+        self.end = asyncio.get_running_loop().create_future()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._duct, name)
+
+    async def receive(self) -> Any:
+        if self._answers:
+            self._answers -= 1
+            return await self._duct.receive()
+        await self.end
+        return None
+
+
+@pytest.mark.parametrize("turns", range(-6, 6))
+async def test_what_was_told_as_not_sent_does_not_leave_afterwards(turns: int):
+    """[P1] The stream ends so many turns of the loop before or after a POST has its headers, and
+    so at every point of its way to the socket.
+    """
+    asked, may_write = asyncio.Event(), asyncio.Event()
+    may_write.set()
+
+    async def credentials(method: str, own: bool) -> Mapping[str, str]:
+        asked.set()
+        await may_write.wait()
+        return {}
+
+    async with SseServer() as server, duct_to(server.url, credentials=credentials) as duct:
+        await duct.open()
+        ending = Ending(duct)
+        async with dispatching(cast("Duct", ending), Peer()) as dispatcher:
+            await asking(dispatcher, "first")
+            asked.clear()
+            may_write.clear()
+            told = asking(dispatcher, "last")
+            await asked.wait()
+            steps = [may_write.set, lambda: ending.end.set_result(None)]
+            for step in steps if turns >= 0 else reversed(steps):
+                step()
+                for _ in range(turns if turns >= 0 else -turns - 1):
+                    await asyncio.sleep(0)
+            with pytest.raises(WireFault) as caught:
+                await told
+            # On the same connections, if there still are any: what had left arrives before.
+            await duct.send(PING, Attempt(), {})
+        assert caught.value.evidence.sent or not posts(server.asked, "last")

@@ -25,6 +25,7 @@ class Attempt:
         "ask",
         "deliver",
         "headers",
+        "revoked",
         "sent",
         "sent_headers",
         "stop_clock",
@@ -47,6 +48,8 @@ class Attempt:
         self.wants_progress = wants_progress
         self.sent = False
         """Whether a byte of the request may have left."""
+        self.revoked = False
+        """Whether none may leave any more: its fate is told, and must stay true."""
         self.answered = False
         """Whether the server's answer is here."""
         self.sent_headers: Mapping[str, str] = {}

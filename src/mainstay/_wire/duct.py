@@ -63,7 +63,8 @@ class Duct(Protocol):
         ...
 
     async def send(self, body: bytes, attempt: Attempt, headers: Mapping[str, str]) -> None:
-        """Write one message. Sets `attempt.sent` when the first byte may leave, not before.
+        """Write one message. Sets `attempt.sent` when the first byte may leave, not before; once
+        the attempt is `revoked`, none may.
 
         Called in the caller's task, by many at once. `headers` are the protocol's own for this
         message, for those that have headers; all that went with it, secrets included, is noted in

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
@@ -131,3 +131,10 @@ def unreadable(detail: str, status: int | None) -> WireFault:
 def broken(detail: str, attempt: Attempt, status: int | None = None) -> WireFault:
     trouble = Trouble.BROKEN if attempt.sent else Trouble.CONNECT
     return WireFault(Evidence(trouble=trouble, sent=attempt.sent, detail=detail, status=status))
+
+
+def up_to_date(told: Evidence, attempt: Attempt) -> Evidence:
+    """A pipe's end is told to all at once; what was about to be written may have left since."""
+    if told.trouble is Trouble.CONNECT and attempt.sent:
+        return replace(told, trouble=Trouble.BROKEN, sent=True)
+    return told

@@ -34,7 +34,7 @@ from mainstay._wire.answers import result_of
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.duct import Duct, Epitaph, Oversized, Received
 from mainstay._wire.errands import Errands, outlive
-from mainstay._wire.exchange import Exchange, broken, unreadable, within
+from mainstay._wire.exchange import Exchange, broken, unreadable, up_to_date, within
 from mainstay._wire.fault import WireFault
 from mainstay._wire.hush import hushed
 from mainstay._wire.inbound import Inbox
@@ -150,8 +150,8 @@ class PipeDispatcher:
             self._abandon(exchange)
             raise
         except WireFault as fault:
-            sent = exchange.attempt.sent_headers
-            evidence = hushed(fault.evidence, sent, self._private)
+            told, sent = up_to_date(fault.evidence, exchange.attempt), exchange.attempt.sent_headers
+            evidence = hushed(told, sent, self._private)
         finally:
             del self._waiting[key]
         raise WireFault(evidence)
@@ -190,6 +190,7 @@ class PipeDispatcher:
         try:
             message = await self._answer(waiting)
         except BaseException:
+            waiting.exchange.attempt.revoked = True  # cancelled, aiohttp may still write this turn
             task.cancel()
             raise
         if not task.done():  # it keeps its TCP connection, if it may end by itself

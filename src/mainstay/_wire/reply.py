@@ -30,6 +30,8 @@ class Body(BytesPayload):
     async def write_with_length(
         self, writer: AbstractStreamWriter, content_length: int | None
     ) -> None:
+        if self._attempt.revoked:
+            raise ConnectionAbortedError  # aiohttp gives the connection up; the head is unsent, too
         self._attempt.sent = True
         self._transport = writer.transport
         await writer.write(self._value)
