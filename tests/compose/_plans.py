@@ -12,6 +12,7 @@ from typing import Any
 from mainstay import Runtime
 from mainstay.compose import Account, Plan, PlanRefused, State, Step, check
 from mainstay.testing import ScriptedServer
+from tests.runtime._life import eventually
 
 PATIENCE = 20.0
 """Nothing here takes as long; a wait that does is a hang."""
@@ -77,6 +78,17 @@ async def ledger_of(servers: Iterable[ScriptedServer]) -> Counter[str]:
     for server in servers:
         total.update(await server.ledger())
     return total
+
+
+async def given_up(server: ScriptedServer, count: int) -> set[str | None]:
+    """The tools of so many calls, once the server knows that they were given up."""
+
+    async def look() -> set[str | None]:
+        seen = await server.cancelled()
+        calls = {one.request_id for one in seen}
+        return {one.tool for one in seen} if len(calls) >= count else set()
+
+    return await eventually(look)
 
 
 def disagreements(account: Account, ran: Counter[str]) -> list[str]:

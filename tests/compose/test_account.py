@@ -136,7 +136,7 @@ FAULTS = {
     "tool error": Behaviour(result={"content": [], "isError": True, "resultType": "complete"}),
     "no result": Behaviour(result={"resultType": "nonsense"}),
 }
-POLICIES = st.sampled_from(["stop", "go_on", Fallback(1)])
+POLICIES: Any = st.sampled_from(["stop", "go_on", Fallback(1)])
 NUMBERS = itertools.count()
 """Whoever is given up may run later: no name is used again."""
 WHENS = st.sampled_from([None, None, Equals(1, 1), Equals(1, 2)])
@@ -144,31 +144,34 @@ WHENS = st.sampled_from([None, None, Equals(1, 1), Equals(1, 2)])
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Steps in any nesting. The key of a call in a fan-out says for which element it is."""
+    """Steps in any nesting, each with its path in the account as its key."""
     names = (f"s{next(NUMBERS)}" for _ in range(1000))
 
-    def part(depth: int, within: str) -> Part:
-        kind = draw(st.integers(0, 5 if depth else 2))
-        name, when = next(names), draw(WHENS)
-        if kind < 3:
-            server = draw(st.sampled_from(["one", "two"]))
-            key = ref(within) if within else name
-            policy: Any = draw(POLICIES)
-            tool = f"{server}.record"
-            return Step(name, tool, {"key": key}, when=when, on_failure=policy)
-        inside = [part(depth - 1, within) for _ in range(draw(st.integers(1, 3)))]
-        if kind == 3:
-            return Sequence(*inside, when=when)
-        if kind == 4 or within:
-            return Parallel(*inside, when=when)
-        step = next(names)
-        over = [f"{name}[{at}].{step}" for at in range(draw(st.integers(0, 4)))]
-        do = Step(step, "one.record", {"key": ref("item")}, on_failure=draw(POLICIES))
-        policy = draw(st.sampled_from(["stop", "go_on"]))
-        at_once = draw(st.integers(1, 4))
-        return ForEach(name, over, do, limit=4, when=when, on_failure=policy, at_once=at_once)
+    def step(name: str, key: Any) -> Step:
+        tool, policy = draw(st.sampled_from(["one.record", "two.record"])), draw(POLICIES)
+        return Step(name, tool, {"key": key}, when=draw(WHENS), on_failure=policy)
 
-    parts = [part(2, "") for _ in range(draw(st.integers(1, 4)))]
+    def part(depth: int) -> Part:
+        kind, name, when = draw(st.integers(0, 5 if depth else 2)), next(names), draw(WHENS)
+        if kind < 3:
+            return step(name, name)
+        if kind == 3:
+            return for_each(name, when)
+        inside = [part(depth - 1) for _ in range(draw(st.integers(1, 3)))]
+        return (Sequence if kind == 4 else Parallel)(*inside, when=when)
+
+    def for_each(name: str, when: Any) -> ForEach:
+        inner = [next(names) for _ in range(draw(st.integers(1, 2)))]
+        count, policy = draw(st.integers(0, 4)), draw(st.sampled_from(["stop", "go_on"]))
+        over = [{one: f"{name}[{at}].{one}" for one in inner} for at in range(count)]
+        do = draw(st.sampled_from([Sequence, Parallel]))(
+            *(step(one, ref(f"item.{one}")) for one in inner)
+        )
+        at_once = draw(st.integers(1, 4))
+        terms: Any = {"limit": 4, "when": when, "on_failure": policy, "at_once": at_once}
+        return ForEach(name, over, do, **terms)
+
+    parts = [part(2) for _ in range(draw(st.integers(1, 4)))]
     siblings: Any = draw(st.sampled_from(["finish", "cancel"]))
     return Plan(*parts, siblings=siblings, at_once=draw(st.sampled_from([1, 3, 16])))
 
