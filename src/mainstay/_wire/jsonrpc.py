@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import RequestId
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from mainstay._rules.classify import RpcError
 
@@ -17,7 +17,7 @@ _HALF = re.compile(
     r"(?P<whole>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     r"|\\u[dD][89abcdefABCDEF][0-9a-fA-F]{2}"
 )
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_strictly = json.JSONEncoder(allow_nan=False).encode
 
 
 def request(request_id: RequestId, method: str, params: Mapping[str, Any] | None) -> bytes:
@@ -30,20 +30,31 @@ def notification(method: str, params: Mapping[str, Any] | None) -> bytes:
 
 
 def response(request_id: RequestId, result: Mapping[str, Any]) -> bytes:
-    return _encode({"jsonrpc": "2.0", "id": request_id, "result": result}).encode()
+    return _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
 def error_response(request_id: RequestId, code: int, message: str, data: Any = None) -> bytes:
     error: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
-    return _encode({"jsonrpc": "2.0", "id": request_id, "error": error}).encode()
+    return _encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
 
 def _bytes(message: dict[str, Any], params: Mapping[str, Any] | None) -> bytes:
     if params is not None:
         message["params"] = params
-    return _encode(message).encode()
+    return _encode(message)
+
+
+def _encode(message: dict[str, Any]) -> bytes:
+    """Writes what pydantic has a JSON form for: dates and sets, too. Raises ValueError for all
+    else, and for numbers that JSON does not have."""
+    # In two steps: the second alone would wrap what an iterator of the caller's raises.
+    plain = to_jsonable_python(message, inf_nan_mode="constants")
+    encoded = to_json(plain, inf_nan_mode="constants")
+    if b"NaN" in encoded or b"Infinity" in encoded:  # a number, or only a word in a text
+        _strictly(plain)
+    return encoded
 
 
 def _decoded(body: bytes | str) -> Any:

@@ -48,9 +48,9 @@ class Connector(aiohttp.TCPConnector):
     """Never reuses a connection on which the server spoke out of turn."""
 
     async def _get(self, key: Any, traces: Any) -> Any:
-        for protocol, _ in tuple(self._conns.get(key, ())):
-            if protocol.should_close:
-                protocol.close()
+        idle = self._conns.get(key)
+        while idle and idle[0][0].should_close:  # aiohttp (3.14) takes the first
+            idle.popleft()[0].close()
         return await super()._get(key, traces)
 
 
