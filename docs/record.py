@@ -57,8 +57,10 @@ width="{terminal_width}" height="{terminal_height}"/></clipPath>
 
 
 def recorded() -> str:
+    # What can be drawn depends on the encoding of what is written to.
+    nowhere = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     console = Console(
-        file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="standard"
+        file=nowhere, record=True, width=WIDTH, force_terminal=True, color_system="standard"
     )
     screen = Painted(console)
     claims = asyncio.run(demo.perform(screen, PICTURED))

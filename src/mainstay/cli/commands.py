@@ -44,7 +44,7 @@ def servers(
     header: HeaderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """All servers: what they speak, how they are, how many tools they have."""
+    """The servers: what they speak, how they are, what they offer."""
     from mainstay.cli import lists
 
     place = Place(config=config, url=url, command=command, headers=header or ())
@@ -65,7 +65,9 @@ def tools(
         str | None,
         typer.Option("--search", "-s", metavar="WORDS", help="Those that say the most about it."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many to find.")] = 10,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="How many to find.")
+    ] = 10,
     schema: Annotated[
         bool, typer.Option("--schema", help="With what each takes and gives back.")
     ] = False,
@@ -132,7 +134,9 @@ def read(
     ],
     server: Annotated[
         str | None,
-        typer.Option("--server", help="Whose it is.", autocompletion=completing.servers),
+        typer.Option(
+            "--server", metavar="NAME", help="Whose it is.", autocompletion=completing.servers
+        ),
     ] = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")
@@ -192,6 +196,13 @@ def call(
     json: JsonOption = False,
 ) -> None:
     """Call a tool. Its arguments are checked against its schema before anything is sent.
+
+    \b
+    mainstay call shop.pay order=7 --watch
+    mainstay call shop.pay '{"order": 7, "to": {"city": "Ghent"}}'
+    mainstay call shop.pay order=7 to.city=Ghent tags=new tags=gift
+    mainstay call shop.pay @order.json
+    jq .order basket.json | mainstay call shop.pay - --json
 
     Exit code 1: it failed, or the tool says so. 3: it may have run, look before you repeat it.
     130: interrupted with Ctrl-C, and the server was told.

@@ -10,11 +10,12 @@ from typing import Annotated
 
 import typer
 
+from mainstay.cli import completing
 from mainstay.cli.ending import do, run
 from mainstay.cli.options import ConfigOption, JsonOption
 
 config = typer.Typer(
-    help="What is configured, where it came from, and what is wrong with it.",
+    help="What is configured, where it came from, what is wrong with it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -26,7 +27,15 @@ def register(app: typer.Typer) -> None:
 
 @config.command()
 def show(
-    server: Annotated[str | None, typer.Argument(help="Only this one.", show_default=False)] = None,
+    server: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SERVER",
+            help="Only this one.",
+            autocompletion=completing.servers,
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigOption = None,
     every: Annotated[
         bool, typer.Option("--all", help="Also what nobody has set: the defaults.")
@@ -51,7 +60,9 @@ def path(json: JsonOption = False) -> None:
 def validate(
     file: Annotated[
         str | None,
-        typer.Argument(help="Otherwise the configuration that counts here.", show_default=False),
+        typer.Argument(
+            metavar="FILE", help="Otherwise the configuration that counts here.", show_default=False
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -75,7 +86,10 @@ def schema() -> None:
 @config.command()
 def approve(
     server: Annotated[
-        str | None, typer.Argument(help="Otherwise you are asked about each.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="SERVER", help="Otherwise you are asked about each.", show_default=False
+        ),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="What is approved so far.")] = False,
     revoke: Annotated[
@@ -106,6 +120,7 @@ def import_(
     source: Annotated[
         str | None,
         typer.Argument(
+            metavar="SOURCE",
             help="claude-desktop, claude-code, cursor, vscode, or a file. Otherwise all that are "
             "found.",
             show_default=False,

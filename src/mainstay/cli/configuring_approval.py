@@ -62,7 +62,7 @@ def listed(*, json: bool) -> int:
     notes = FileApprovals().notes()
     screen.give({"approved": [{"key": key, "note": note} for key, note in notes.items()]})
     if notes and not json:
-        columns.show(screen, ("KEY", "WHAT"), [(key[:KEY], note) for key, note in notes.items()])
+        columns.show(screen, ("key", "what"), [(key[:KEY], note) for key, note in notes.items()])
     elif not json:
         screen.say("nothing is approved")
     return DONE

@@ -27,7 +27,7 @@ def validated(file: str | None, *, json: bool) -> int:
     good = load(file, inputs=as_written)
     screen.give({"ok": True, "problems": [], "warnings": list(good.warnings), "servers": _of(good)})
     for text in good.warnings:
-        screen.say(f"warning: {text}")
+        screen.tell(f"warning: {text}")
     screen.say(_summary(file, good))
     return DONE
 
@@ -36,7 +36,7 @@ def _tell(found: tuple[ConfigError, ...], screen: Screen) -> None:
     listed = [_as_dict(one) for one in found]
     screen.give({"ok": False, "problems": listed, "warnings": [], "servers": []})
     for one in found:
-        screen.say(str(one))
+        screen.tell(str(one))
     screen.say(f"{len(found)} problem{'' if len(found) == 1 else 's'}")
 
 

@@ -133,7 +133,7 @@ def _tell(taken: list[Taken], screen: Screen) -> None:
         (one.name, _WORDS[one.status], one.found.product, shown(one.found.entry)) for one in taken
     ]
     if not screen.json:
-        columns.show(screen, ("SERVER", "", "FROM", "WHAT"), rows)
+        columns.show(screen, ("server", "", "from", "what"), rows)
 
 
 def _warn(changed: list[Taken], target: Target, screen: Screen) -> None:

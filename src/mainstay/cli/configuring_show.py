@@ -136,7 +136,7 @@ def _table(screen: Screen, rows: list[tuple[str, str, str]]) -> None:
     """Without heads; `columns` would take the blanks before a key away."""
     widths = [max((len(row[place]) for row in rows), default=0) for place in (0, 1)]
     for key, text, source in rows:
-        screen.say(f"{key.ljust(widths[0])}  {text.ljust(min(widths[1], 40))}  {source}".rstrip())
+        screen.tell(f"{key.ljust(widths[0])}  {text.ljust(min(widths[1], 40))}  {source}".rstrip())
 
 
 def _flat(value: Any, before: str = "") -> Iterator[tuple[str, Any]]:
@@ -164,7 +164,7 @@ def places(*, json: bool) -> int:
     keys = ("place", "state", "more")
     screen.give({"used": counts, "places": [dict(zip(keys, row, strict=True)) for row in rows]})
     if not json:
-        columns.show(screen, ("PLACE", "", ""), rows)
+        columns.show(screen, ("place", "", ""), rows)
     if counts is None:
         screen.note("Nothing is configured. Write an mcp.json, or `mainstay config import`")
     return 0

@@ -44,7 +44,8 @@ def do(work: Callable[[], int | None], *, json: bool = False) -> NoReturn:
         code = DONE
     except KeyboardInterrupt:
         code = INTERRUPTED
-        print("interrupted", file=sys.stderr)
+        # A terminal has written ^C where the cursor was.
+        print("\rinterrupted" if sys.stderr.isatty() else "interrupted", file=sys.stderr)
     except typer.Exit:
         raise
     except Exception as error:

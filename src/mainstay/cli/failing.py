@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from mainstay.cli.ending import FAILED, UNKNOWN, USAGE, Misused
+from mainstay.cli.screen import fit_for
 from mainstay.errors import (
     AuthNeeded,
     CallTimedOut,
@@ -31,9 +32,8 @@ def tell(error: Exception, *, json: bool) -> None:
         print(json_.dumps({"error": as_dict(error)}, ensure_ascii=False, indent=2), flush=True)
         return
     remedy = remedy_for(error)
-    print(f"error: {_message(error)}", file=sys.stderr)
-    if remedy:
-        print(f"       {remedy}", file=sys.stderr)
+    told = f"error: {_message(error)}" + (f"\n  {remedy}" if remedy else "")
+    print(fit_for(sys.stderr, told), file=sys.stderr)
 
 
 def code_of(error: Exception) -> int:

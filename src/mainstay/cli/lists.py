@@ -54,7 +54,7 @@ async def servers(place: Place, screen: Screen, names: Sequence[str]) -> int:
     columns.show(screen, heads, [one.row() for one in found])
     for one in found:
         if one.last_error:
-            screen.say(f"{one.name}: {one_line(one.last_error)}")
+            screen.tell(f"{one.name}: {one_line(one.last_error)}")
     screen.say(summary)
     screen.give({"servers": [one.as_dict() for one in found], "summary": summary})
     return _verdict(found, asked=bool(names) or place.is_one_off)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from mainstay import (
     CatalogueChanged,
@@ -25,13 +26,24 @@ from mainstay import (
 from mainstay.cli.screen import one_line
 from mainstay.cli.standing import reason
 
-LONGEST = 300
-"""Characters of what a server said."""
+LONGEST, ROOM = 300, 24
+"""Characters of what a server said, and of its name where names are aligned."""
 
 
-def line_of(event: Event) -> str:
-    clock = time.strftime("%H:%M:%S", time.localtime(event.at))
-    return f"{clock}  {event.server}  {one_line(said_of(event))[:LONGEST]}"
+class Teller:
+    """One for each run. That a server is still not there, for the same reason, is told once."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._room = min(max(map(len, names), default=0), ROOM)
+        self._last: dict[str, str] = {}
+
+    def __call__(self, event: Event) -> str | None:
+        said = one_line(said_of(event))[:LONGEST]
+        if isinstance(event, Dropped) and self._last.get(event.server) == said:
+            return None
+        self._last[event.server] = said
+        clock = time.strftime("%H:%M:%S", time.localtime(event.at))
+        return f"{clock}  {event.server:{self._room}}  {said}"
 
 
 def said_of(event: Event) -> str:
@@ -41,9 +53,12 @@ def said_of(event: Event) -> str:
         case Disconnected():
             return f"connection ended: {event.reason}"
         case Joined():
-            return f"opened, at attempt {event.attempt}"
-        case Dropped() | Left() if event.error is not None:
-            return f"lost: {reason(event.error)}"
+            tries = f", at attempt {event.attempt}" if event.attempt > 1 else ""
+            return f"ready{tries}"
+        case Dropped():
+            return f"not there: {reason(event.error)}"
+        case Left():
+            return f"closed: {reason(event.error)}" if event.error else "closed"
         case HealthChanged():
             why = f": {reason(event.error)}" if event.error else ""
             return f"{event.before.value}, now {event.health.value}{why}"

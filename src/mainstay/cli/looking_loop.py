@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.cli import columns
 from mainstay.cli.ending import DONE
-from mainstay.cli.looking_events import line_of
+from mainstay.cli.looking_events import Teller
 from mainstay.cli.looking_view import HEADS, dict_of, picture, row_of
 from mainstay.cli.place import Place, opened
 from mainstay.cli.screen import Screen
@@ -93,26 +93,32 @@ class Heard:
 
 
 async def _lines(runtime: Runtime, screen: Screen) -> None:
-    heard = Heard()
+    heard, told = Heard(), _teller(runtime)
     with contextlib.closing(runtime.observe(heard)):
         if not screen.json:
             await _frame(runtime, screen)
         for status in await _now(runtime) if screen.json else ():
-            told = {"event": "status", **dict_of(status)}
-            screen.write(json_.dumps(told, ensure_ascii=False) + "\n")
+            status_now = {"event": "status", **dict_of(status)}
+            screen.write(json_.dumps(status_now, ensure_ascii=False) + "\n")
         while True:
             await heard.wait()
             events, missed = heard.take()
             if missed:
                 screen.note(f"warning: {missed} events came too fast, and are not shown")
             for event in events:
-                screen.write(f"{event.to_json() if screen.json else line_of(event)}\n")
+                line = event.to_json() if screen.json else told(event)
+                if line is not None:
+                    screen.write(f"{line}\n")
+
+
+def _teller(runtime: Runtime) -> Teller:
+    return Teller(status.name for status in runtime.servers)
 
 
 async def _live(runtime: Runtime, screen: Screen) -> None:
     from rich.live import Live
 
-    heard, lines = Heard(), deque[str](maxlen=MOST)
+    heard, told, lines = Heard(), _teller(runtime), deque[str](maxlen=MOST)
     ended = asyncio.Event()
     console = screen.console
 
@@ -126,7 +132,7 @@ async def _live(runtime: Runtime, screen: Screen) -> None:
         while not ended.is_set():
             live.update(picture(runtime, list(lines), console.height), refresh=True)
             await heard.wait(BEAT)
-            lines.extend(map(line_of, heard.take()[0]))
+            lines.extend(filter(None, map(told, heard.take()[0])))
     screen.say(runtime.summary())
 
 

@@ -8,7 +8,9 @@ Where standard output is no terminal there is no colour, no frame and no moving 
 from __future__ import annotations
 
 import json as json_
+import os
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -53,8 +55,12 @@ class Screen:
     def note(self, text: str) -> None:
         """Beside the point, on standard error; also with `--json`."""
         sys.stdout.flush()
-        sys.stderr.write(harmless(text) + "\n" if sys.stderr.isatty() else text + "\n")
+        sys.stderr.write(fit_for(sys.stderr, text) + "\n")
         sys.stderr.flush()
+
+    def tell(self, text: str) -> None:
+        """A sentence of ours, for people: folded to a terminal's width."""
+        self.say(fit_for(sys.stdout, text))
 
     def write(self, text: str) -> None:
         """Text as it is; on a terminal without what it would obey."""
@@ -82,6 +88,32 @@ def _made(stream: TextIO) -> Console:
 
     width = None if stream.isatty() else WIDTH
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def fit_for(stream: TextIO, text: str) -> str:
+    """For a terminal: folded between words, and harmless. For anything else: as it is."""
+    if not stream.isatty():
+        return text
+    try:
+        width = os.get_terminal_size(stream.fileno()).columns or WIDTH
+    except OSError:
+        width = WIDTH
+    return "\n".join(_folded(line, width) for line in harmless(text).split("\n"))
+
+
+def _folded(line: str, width: int) -> str:
+    """Its further lines stand two columns further in. What is no sentence is left as it is."""
+    if len(line) <= width:
+        return line
+    inset = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=inset,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
 
 
 def harmless(text: str) -> str:

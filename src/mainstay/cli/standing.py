@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mainstay.cli.screen import Screen
-from mainstay.errors import MainstayError
+from mainstay.errors import ConfigError, MainstayError
 
 if TYPE_CHECKING:
     from mainstay import Runtime, ServerStatus
@@ -77,6 +77,8 @@ def _fault(error: BaseException | None) -> str | None:
     failure = error.failure if isinstance(error, MainstayError) else None
     if failure is not None:
         return failure.kind.value
+    if isinstance(error, ConfigError):
+        return "misconfigured"
     return None if error is None else type(error).__name__
 
 

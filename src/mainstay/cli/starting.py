@@ -32,12 +32,17 @@ def new_server(
     ] = Path("my-server"),
     name: Annotated[
         str | None,
-        typer.Option(help="What it is called. Otherwise as the folder is.", show_default=False),
+        typer.Option(
+            metavar="NAME",
+            help="What it is called. Otherwise as the folder is.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
-    """Write a starter server: one plain tool, one that reports its progress, and a test.
+    """Write a starter server, with a tool that reports its progress.
 
-    Nothing that is there is overwritten.
+    Beside it a test, an mcp.json that starts it, and a README. Nothing that is there is
+    overwritten.
     """
     from mainstay.cli.starting_files import write
 

@@ -53,7 +53,8 @@ class Screen:
     def claims(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         for claim in claims:
             if claim.holds:
-                self._line(claim.told, f"{_MARGIN}{self._yes} ", "green")
+                sign = f"{_MARGIN}{self._yes} "
+                self._line(claim.told, sign, "green", styled=len(sign))
             else:
                 differed = f"{claim.told} -- promised {claim.promised!r}, seen {claim.seen!r}"
                 self._line(differed, f"{_MARGIN}{self._no} ", "bold red")
@@ -82,13 +83,16 @@ class Screen:
         drawn = f"{self._full * done}{self._empty * (BAR - done)}"
         self._put(f"{_MARGIN}{drawn} {fraction:4.0%}  {message}", "")
 
-    def _line(self, text: str, indent: str = "", style: str = "") -> None:
+    def _line(
+        self, text: str, indent: str = "", style: str = "", *, styled: int | None = None
+    ) -> None:
         """One paragraph, wrapped; further lines stand under the text."""
         for part in textwrap.wrap(text, WIDTH - len(indent)):
-            self._put(f"{indent}{part}", style)
+            self._put(f"{indent}{part}", style, styled)
             indent = " " * len(indent)
 
-    def _put(self, line: str, style: str) -> None:
+    def _put(self, line: str, style: str, styled: int | None = None) -> None:
+        """`styled`: only so many characters are in this style."""
         print(line, file=self._out, flush=True)
 
 
@@ -117,8 +121,12 @@ class Painted(Screen):
 
             yield step
 
-    def _put(self, line: str, style: str) -> None:
-        self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    def _put(self, line: str, style: str, styled: int | None = None) -> None:
+        from rich.text import Text
+
+        text = Text(line)
+        text.stylize(style, 0, styled)
+        self._console.print(text, soft_wrap=True)
 
 
 def screen_for(out: IO[str]) -> Screen:
