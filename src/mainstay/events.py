@@ -210,6 +210,8 @@ class Connected(Event):
     era: str
     protocol_version: str
     session_id: str | None = field(default=None, repr=False)
+    endpoint: str = ""
+    """The address, without its secrets, of a server that has several."""
 
     def as_dict(self) -> dict[str, Any]:
         # A session id lets its holder speak for the session: it stays out of logs.
@@ -224,6 +226,8 @@ class Disconnected(Event):
     reason: str
     asked: bool = False
     """Whether the client was closed, rather than its connection lost."""
+    endpoint: str = ""
+    """The address, without its secrets, of a server that has several."""
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)

@@ -36,7 +36,7 @@ class Site(ABC):
         self._hurry = False
         self._is_refused = False
         """Whether the server has just refused its own client."""
-        self._was_connected = False
+        self._connected = set[str]()
         self.retired = False
         """Whether it is of no more use: removed, replaced, or the runtime is closed."""
 
@@ -56,7 +56,7 @@ class Site(ABC):
         if self.retired:
             raise superseded(self.name)
         if self._sessions is None or self._sessions.leaving:
-            self._was_connected = False
+            self._connected = set[str]()
             setup, answers = self._terms.setup, self._terms.answers
             self._sessions = Sessions(self.spec, setup, answers, listen=self._terms.live, ears=self)
         return self._sessions

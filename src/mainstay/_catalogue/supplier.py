@@ -218,10 +218,10 @@ class Supplier(Site):
                 if identity is None:
                     self.outdate(frozenset({event.what}))
             case Connected() if identity is None:
-                if self._was_connected:
+                if event.endpoint in self._connected:
                     self.stocks.outdate()
                     self.outdate(KINDS)
-                self._was_connected = True
+                self._connected.add(event.endpoint)
             case Disconnected(asked=False) if identity is not None:
                 self.stocks.outdate(key)
             case _:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
     from mcp.server.lowlevel import Server
 
+    from mainstay._engine.endpoints import Endpoint
+
     LocalServer = MCPServer | Server[Any] | Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
@@ -134,6 +136,11 @@ class Client(Requests):
         """What the server said of itself, while connected."""
         agreement = self._core.agreement
         return agreement.result if agreement else None
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Its server's addresses, if there are several, and how each of them fares."""
+        return self._core.addresses.shown if self._core.addresses else ()
 
     # -- opening and closing --------------------------------------------------------------------
 

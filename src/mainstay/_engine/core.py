@@ -52,7 +52,7 @@ class Core:
         check_combination(spec, setup.auth, setup.store, setup.principal)
         self._own = uuid.uuid4().hex
         self._headers = server_headers(spec)
-        self._endpoints: Endpoints | None = None
+        self.addresses: Endpoints | None = None  # made at first use
         self.observers = Observers(spec.name) if setup.observers is None else setup.observers
         self.inputs = inputs
         inputs.emit = self.emit
@@ -89,7 +89,7 @@ class Core:
 
     @property
     def _leader(self) -> Keeper | None:
-        return self._endpoints.leader if self._endpoints else None
+        return self.addresses.leader if self.addresses else None
 
     def keeper(self) -> Keeper:
         """Who keeps the address that is asked whatever is not a call."""
@@ -97,11 +97,11 @@ class Core:
 
     def endpoints(self) -> Endpoints:
         """The keepers, made at first use."""
-        if self._endpoints is None:
+        if self.addresses is None:
             from mainstay._engine.endpoints import Endpoints
 
-            self._endpoints = Endpoints.of(self, self._headers, self._auth)
-        return self._endpoints
+            self.addresses = Endpoints.of(self, self._headers, self._auth)
+        return self.addresses
 
     def _is_watched(self) -> bool:
         return self.spec.listen or self.setup.listen or self.observers.listening
@@ -113,24 +113,26 @@ class Core:
 
     async def aclose(self, *, for_good: bool = False) -> None:
         """`for_good`: end the session at the server also if a store keeps it."""
-        if self._endpoints is not None:
-            await self._endpoints.aclose(for_good=for_good)
+        if self.addresses is not None:
+            await self.addresses.aclose(for_good=for_good)
         self.book = None
 
     def abandon(self) -> None:
         """Its event loop is gone, or belongs to the parent process."""
-        if self._endpoints is not None:
-            self._endpoints.abandon()
+        if self.addresses is not None:
+            self.addresses.abandon()
         self.book = None
 
-    async def is_stored(self) -> bool:
-        """Whether a store keeps a session for this principal."""
-        return self.setup.store is not None and await self.keeper().opener.is_stored()
+    async def end_stored(self) -> None:
+        """End the sessions that a store keeps for this principal, at whichever address."""
+        if self.setup.store is not None:
+            await self.endpoints().take_up()
+            await self.aclose(for_good=True)
 
     async def settled(self) -> None:
         """Wait until no opening is under way: what it opens is known only then."""
-        if self._endpoints is not None:
-            await self._endpoints.settled()
+        if self.addresses is not None:
+            await self.addresses.settled()
 
     # -- sending --------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Core:
 
     async def connect(self) -> None:
         """Have a connection."""
-        self.keeper().home.check()
+        self.endpoints().check()
         if self.agreement is not None:
             return
         # A moment longer than the opening itself may take, since that knows better what failed.
@@ -203,7 +205,7 @@ class Core:
             return await legs.go(Outgoing(method=method, params=sent, timeout=0, headers=headers))
 
         raw = await send({})
-        if self.era != "modern" or raw.get("resultType") != "input_required":
+        if not legs.modern or raw.get("resultType") != "input_required":
             return raw, False
         from mainstay._engine.rounds import complete
 

@@ -1,4 +1,4 @@
-"""What all clients of one server have in common, whoever they speak for.
+"""What all clients of one server have in common at one of its addresses, whoever they speak for.
 
 Its HTTP client with its sockets (phase 1 of an opening), the limit of calls in flight, the breaker,
 the budget of replays, and what one of them has learned about the server's era. Sessions are never
@@ -34,6 +34,9 @@ class Ground:
         self.bucket = TokenBucket(spec.replay_burst, spec.replay_rate)
         self.busy = self.sent = self.faults = 0
         """Attempts under way, so far, and failed by the transport."""
+        self.turn = 0
+        """Another number, always larger, whenever something is given to it to do."""
+        self._quiet_until = 0.0
         self.troubled_since: float | None = None
         """Since when nothing but transport faults came back (seconds since the epoch)."""
         self.era: Era | None = None
@@ -43,6 +46,14 @@ class Ground:
         self.discovery: DiscoverResult | None = None
         """What a modern server said of itself to one of them: the others need not ask."""
         self._link: Link | None = None
+
+    def admits(self, now: float) -> bool:
+        """Whether it may be asked something: nothing that it met says that it is to rest."""
+        return now >= self._quiet_until and self.breaker.would_admit(now)
+
+    def rest(self, seconds: float, now: float) -> None:
+        """Leave it alone for so long, while there are others."""
+        self._quiet_until = max(self._quiet_until, now + min(seconds, self.breaker.longest))
 
     def link(self) -> Link | None:
         """The HTTP client for all; None: each has its own, or there is no HTTP."""

@@ -52,8 +52,9 @@ class Keeper:
         *,
         headers: Mapping[str, str],
         auth: Authorizer | None,
+        endpoint: str = "",
     ) -> None:
-        self.spec, self.auth = spec, auth
+        self.spec, self.auth, self._endpoint = spec, auth, endpoint
         self._whose, self._setup, self._shared_ground = whose, whose.setup, ground
         self.session_rows = (*whose.setup.session_rows, *SESSION_ROWS)
         self._headers = {**basic_auth(spec.url), **headers}
@@ -180,6 +181,7 @@ class Keeper:
                 era=agreement.era.value,
                 protocol_version=agreement.version,
                 session_id=connection.wire.session_id,
+                endpoint=self._endpoint,
             )
         )
 
@@ -208,8 +210,9 @@ class Keeper:
         self._tell_end(connection, reason, asked=False)
 
     def _tell_end(self, connection: Connection, reason: str, *, asked: bool) -> None:
-        name, number = self.spec.name, connection.generation
-        self._emit(Disconnected(server=name, generation=number, reason=reason, asked=asked))
+        about: Any = {"server": self.spec.name, "endpoint": self._endpoint}
+        number = connection.generation
+        self._emit(Disconnected(generation=number, reason=reason, asked=asked, **about))
 
     def renegotiate(self, connection: Connection, reason: str) -> None:
         """The era verdict was wrong, or is no longer true: the next opening probes again."""
@@ -227,7 +230,7 @@ class Keeper:
 
     async def _revive(self) -> bool:
         """Whether there is nothing left to do for those who listen."""
-        done = self.connection is not None or not self._watch.wanted
+        done = self.connection is not None or not (self._watch.wanted and self._leads)
         return done or isinstance(await self.ready(), Connection)
 
     # -- what the server says on its own account ------------------------------------------------

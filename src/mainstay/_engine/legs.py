@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from mainstay._rules.era import Era
+
 if TYPE_CHECKING:
     from mainstay._engine.core import Core
     from mainstay._engine.outgoing import Outgoing
@@ -20,6 +22,11 @@ class Legs:
         self.attempts = 0
         self.pursuit: Pursuit | None = None
         """The leg under way, or the last one."""
+
+    @property
+    def modern(self) -> bool:
+        """Whether the last one ended at a modern server: of two addresses, one may be."""
+        return self.pursuit is not None and self.pursuit.era is Era.MODERN
 
     async def go(self, outgoing: Outgoing) -> dict[str, Any]:
         outgoing.timeout = self.left if self.left > 0 else self._total

@@ -34,7 +34,7 @@ from mainstay._engine.telling import (
 from mainstay._rules.budget import Backoff
 from mainstay._rules.classify import Evidence, Trouble, classify
 from mainstay._rules.era import Era
-from mainstay._rules.recovery import Channel, Policy, Standing, Step, decide
+from mainstay._rules.recovery import MENDED, Channel, Decision, Policy, Standing, Step, decide
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.cancelling import cancellations, is_cancelled
 from mainstay._wire.fault import CredentialsFault, InvalidAnswer, WireFault
@@ -65,6 +65,8 @@ class Pursuit:
         self._keeper: Keeper = self._last or endpoints.leader
         self._tried: set[Keeper] = set()
         """Addresses that failed this request, while there are others."""
+        self.era: Era | None = None
+        """Of the connection that it was last sent on."""
         # A later leg of one call: a client that was closed in between is not opened again for it,
         # and a tool has run as far as its question.
         self.epoch = before.epoch if before else endpoints.epoch
@@ -102,7 +104,8 @@ class Pursuit:
             self.clock.extend(self._out.timeout)
 
     async def _pursue(self) -> dict[str, Any]:
-        self._keeper.home.check()
+        self._endpoints.check()
+        await self._endpoints.recall()
         while True:
             self.attempts += 1
             keeper = self._keeper = self._endpoints.choose(
@@ -115,18 +118,12 @@ class Pursuit:
             # An answer that leads to a replay has stopped the clock.
             self.clock.go_on()
             self._remember(outcome)
-            standing = self._standing(outcome)
-            decision = decide(
-                self._failure(outcome, standing),
-                standing,
-                backoff=_BACKOFF.delay(self.attempts, random.random()),
-            )
+            decision = self._decide(outcome)
             self._already.add(decision.connection)
             mended = await mend(keeper, decision.connection, outcome, self._out)
             wait = decision.replay_after
             if wait is None or not mended or self.epoch != self._endpoints.epoch:
                 raise self._error(outcome)
-            self._tried = self._tried | {keeper} if standing.elsewhere else set()
             if decision.costs_budget and not keeper.ground.bucket.take(self._loop.time()):
                 raise self._error(outcome)
             if self._out.on_replay is not None:
@@ -170,7 +167,7 @@ class Pursuit:
             ask=self._out.ask,
         )
         try:
-            found = await self._keeper.ready()
+            found = await self._endpoints.ready(self._keeper, self._tried, self.clock.left)
             if not isinstance(found, Connection):
                 return Setback(self._why_unopened(found), None, auth_epoch)
             connection = found
@@ -190,6 +187,7 @@ class Pursuit:
         return Setback(failure, connection, auth_epoch)
 
     async def _send_on(self, connection: Connection, attempt: Attempt) -> dict[str, Any]:
+        self.era = connection.era
         attempt.headers = self._headers(connection)
         if not self._out.method:
             return {}
@@ -200,7 +198,7 @@ class Pursuit:
     def _headers(self, connection: Connection) -> Mapping[str, str] | None:
         headers, param_headers = self._out.headers, self._out.param_headers
         if headers and (connection.era is Era.LEGACY or self._keeper.channel is Channel.PIPE):
-            self._keeper.belonging.bind(headers)
+            self._endpoints.bind(headers)
         if connection.era is Era.LEGACY or param_headers is None:
             return headers
         return {**(headers or {}), **param_headers()}
@@ -241,12 +239,21 @@ class Pursuit:
             reached = Delivery.REFUSED
         self.worst = Delivery.worst(self.worst, reached)
 
-    def _failure(self, setback: Setback, standing: Standing) -> Failure:
-        """A request that has no connection was not sent, whatever the handshake met: it may go to
-        another address."""
-        if setback.connection is None and standing.elsewhere:
-            return dataclasses.replace(setback.failure, delivery=Delivery.NOT_SENT)
-        return setback.failure
+    def _decide(self, setback: Setback) -> Decision:
+        failure, standing = setback.failure, self._standing(setback)
+        if setback.connection is None and standing.elsewhere:  # whatever the handshake met
+            failure = dataclasses.replace(failure, delivery=Delivery.NOT_SENT)
+        backoff = _BACKOFF.delay(self.attempts, random.random())
+        decision = decide(failure, standing, backoff=backoff)
+        if decision.elsewhere:
+            self._tried.add(self._keeper)
+        elif failure.kind in MENDED:
+            self._last = self._keeper
+            return decision
+        else:  # all were tried: the next attempt begins anew
+            self._tried, self._last = set(), None
+        self._endpoints.note(self._keeper, setback, self._loop.time())
+        return decision
 
     def _standing(self, setback: Setback) -> Standing:
         opening = setback.connection is None

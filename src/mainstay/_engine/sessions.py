@@ -10,7 +10,6 @@ when it is given back, unless all has to end now.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
@@ -27,7 +26,7 @@ from mainstay._engine.tenancy import NOBODY, Ears, Lease, Tenant, superseded
 from mainstay._rules.admission import Admission, Orders, Place
 from mainstay._rules.identity import Identity
 from mainstay.config import ServerSpec
-from mainstay.errors import MainstayError, NotPermitted, ServerUnavailable
+from mainstay.errors import NotPermitted, ServerUnavailable
 
 logger = logging.getLogger("mainstay.sessions")
 
@@ -145,11 +144,7 @@ class Sessions:
             await asyncio.wait(tuple(self._closings))
         if any(place.key == identity.key for place in self.admission.places):
             return  # in use: it is ended, and taken out of the store, when it is given back
-        left = self._tenant(identity)
-        if await left.core.is_stored():
-            with contextlib.suppress(MainstayError):
-                await left.core.connect()
-            await left.core.aclose(for_good=True)
+        await self._tenant(identity).core.end_stored()
 
     def _lease(self, place: Place, identity: Identity | None) -> Lease:
         tenant = self._tenants.get(place)

@@ -4,7 +4,8 @@ Is the *connection* finished? May the *call* be sent again? A broken connection 
 whether the tool ran, and a call that provably did not run may go again on any connection.
 
 The law, walked over its whole input space in the tests: a call whose outcome is UNKNOWN is sent
-again only if its tool is marked repeatable and the policy is SAFE, or if the policy is ALWAYS.
+again, here or at another address, only if its tool is marked repeatable and the policy is SAFE, or
+if the policy is ALWAYS.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Standing:
     time_left: float = float("inf")
     elsewhere: bool = False
     """Another address of the server is left that this call has not tried. Each is tried once, at
-    once, and costs no budget: an outage of one address multiplies nothing at another."""
+    once, and costs no budget: no address is asked more often because another is down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class Decision:
     """Seconds until the call is sent again; None: raise."""
     costs_budget: bool = False
     """Whether this replay draws on the server's budget: those that an outage would multiply do."""
+    elsewhere: bool = False
+    """Whether it goes to another address of the server."""
 
 
 _ONCE = {
@@ -75,8 +78,18 @@ _ONCE = {
     FailureKind.VERSION_MISMATCH: Step.RENEGOTIATE,
 }
 _PIPE_ENDS = {FailureKind.UNREACHABLE, FailureKind.BROKEN}
-_OF_ITS_ADDRESS = set(FailureKind) - set(_ONCE) - {FailureKind.SESSION_LOST, FailureKind.EXITED}
-"""What another address of the same server may be spared."""
+MENDED = {FailureKind.SESSION_LOST, *_ONCE}
+"""What a remedy mends at the address where it was met, or nowhere."""
+_OF_ITS_ADDRESS = {
+    FailureKind.UNREACHABLE,
+    FailureKind.BROKEN,
+    FailureKind.THROTTLED,
+    FailureKind.REFUSED,
+    FailureKind.UNREADABLE,
+    FailureKind.VERSION_MISMATCH,
+}
+"""What one address of a server may meet and another not. Credentials are the server's, and so is
+its no: neither is taken elsewhere."""
 _OUTAGE = {FailureKind.UNREACHABLE, FailureKind.THROTTLED, FailureKind.BROKEN}
 
 
@@ -86,8 +99,8 @@ def decide(failure: Failure, standing: Standing, *, backoff: float) -> Decision:
     may = may_replay(failure, standing.policy, repeatable=standing.repeatable)
     if failure.kind in _ONCE:  # the server said what it wants, unless the answer was lost
         may = step is not Step.KEEP and (may or failure.delivery is not Delivery.UNKNOWN)
-    if may and standing.elsewhere and failure.kind in _OF_ITS_ADDRESS:
-        return Decision(step, 0.0)
+    if _goes_elsewhere(failure, standing, step, may=may):
+        return Decision(step, 0.0, elsewhere=True)
     wait = _wait(failure, backoff)
     if not may or standing.replays_left <= 0 or wait >= standing.time_left:
         return Decision(step, None)
@@ -115,6 +128,14 @@ def may_replay(failure: Failure, policy: Policy, *, repeatable: bool) -> bool:
             return policy is Policy.ALWAYS or (policy is Policy.SAFE and repeatable)
         case _:
             return False  # it had its answer
+
+
+def _goes_elsewhere(failure: Failure, standing: Standing, step: Step, *, may: bool) -> bool:
+    """What one address has refused provably did not run, so another may be asked."""
+    if not standing.elsewhere or standing.time_left <= 0 or failure.kind not in _OF_ITS_ADDRESS:
+        return False
+    did_not_run = failure.delivery in (Delivery.NOT_SENT, Delivery.REFUSED)
+    return step in (Step.KEEP, Step.REPLACE) and (may or did_not_run)
 
 
 def _wait(failure: Failure, backoff: float) -> float:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, cast
 
 from mainstay._catalogue.supplier import Supplier
-from mainstay._engine.endpoints import Endpoint, endpoint_of
+from mainstay._engine.endpoints import Endpoint, endpoints_of
 from mainstay._engine.figures import Figures, ServerFigures
-from mainstay._engine.sessions import Sessions
 from mainstay._rules.membership import Health, Member, MemberState
 
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
@@ -71,15 +69,9 @@ def status_of(member: Member[Supplier], figures: Figures) -> ServerStatus:
         stale=offer.stale,
         sessions=sessions.admission.size if sessions else 0,
         in_flight=figures.server(member.name).in_flight,
-        endpoints=_endpoints(sessions) if sessions else (),
+        endpoints=endpoints_of(sessions.grounds) if sessions else (),
         figures=figures.server(member.name),
     )
-
-
-def _endpoints(sessions: Sessions) -> tuple[Endpoint, ...]:
-    grounds = sessions.grounds
-    now = monotonic()
-    return tuple(endpoint_of(each, now) for each in grounds) if len(grounds) > 1 else ()
 
 
 def _info(said: Any) -> str | None:

@@ -26,6 +26,8 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 class Home(Protocol):
     port: int
 
+    @property
+    def pid(self) -> int: ...
     async def open(self) -> None: ...
     async def ask(self, question: str, **details: Any) -> Any: ...
     async def restart(self) -> None: ...
@@ -49,6 +51,10 @@ class LocalHome:
     def __init__(self, settings: Settings) -> None:
         self._engine = Engine(settings, converse)
         self.port = 0
+
+    @property
+    def pid(self) -> int:
+        raise TypeError("a local server has no process of its own; use spawn")
 
     async def open(self) -> None:
         await self._engine.listen()
@@ -75,6 +81,12 @@ class SpawnedHome:
         self._asked = 0
         self._kept: dict[tuple[str, str], JsonObject] = {}
         self._past = Past()
+
+    @property
+    def pid(self) -> int:
+        if self._child is None:
+            raise RuntimeError("the scripted server is not running")
+        return self._child.pid
 
     async def open(self) -> None:
         path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))

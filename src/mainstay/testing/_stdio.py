@@ -69,6 +69,10 @@ class StdioHome:
         self._ready: dict[int, None] = {}
 
     @property
+    def pid(self) -> int:
+        raise TypeError("a program has as many processes as were started; use processes()")
+
+    @property
     def spec(self) -> JsonObject:
         env = {_pipe.ADDRESS: f"{self.port}:{self._secret}"}
         return {"command": sys.executable, "args": ["-I", "-S", _pipe.__file__], "env": env}

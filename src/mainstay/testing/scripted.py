@@ -88,6 +88,11 @@ class ScriptedServer:
         return f"{scheme}://127.0.0.1:{self.port}/{path}"
 
     @property
+    def pid(self) -> int:
+        """The process of its own that it lives in: a test may kill it."""
+        return self._home.pid
+
+    @property
     def spec(self) -> JsonObject:
         """The server as configuration files write it."""
         kind = {"type": "sse"} if self._settings.transport == "sse" else {}

@@ -1,5 +1,6 @@
 """`decide` over its whole input space: it always answers, and its laws hold everywhere."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from mainstay._rules.recovery import Channel, Decision, Policy, Standing, Step, 
 from mainstay.errors import Delivery, Failure, FailureKind
 
 BACKOFF = 2.0
+ANSWERED = Delivery.ANSWERED
 RETRY_AFTER = (None, 0.0, 5.0)
 TIMES_LEFT = (0.0, 1.0, 2.0, 2.1, 5.0, 5.1, float("inf"))
 """Around each wait there is: none, the backoff, the server's 5 seconds."""
@@ -55,10 +57,11 @@ def every_case() -> Iterator[Case]:
         (0, 1, 3),
         ALREADY,
         TIMES_LEFT,
+        (False, True),
     )
-    for kind, delivery, retry_after, channel, policy, repeatable, left, already, time in space:
+    for kind, delivery, retry_after, *rest in space:
         failed = failure(kind, delivery, retry_after)
-        standing = Standing(channel, policy, repeatable, left, already, time)
+        standing = Standing(*rest)
         yield Case(failed, standing, decide(failed, standing, backoff=BACKOFF))
 
 
@@ -69,7 +72,7 @@ def cases() -> list[Case]:
 
 def test_there_is_a_decision_for_everything(cases: list[Case]):
     sizes = (FailureKind, Delivery, RETRY_AFTER, Channel, Policy, "no", "013", ALREADY, TIMES_LEFT)
-    assert len(cases) == math.prod(len(size) for size in sizes)
+    assert len(cases) == math.prod(len(size) for size in sizes) * len((False, True))
     for case in cases:
         assert case.decision.connection in Step
         assert case.decision.replay_after is None or case.decision.replay_after >= 0
@@ -94,7 +97,8 @@ def test_gibberish_is_never_asked_for_twice(cases: list[Case]):
 
 
 def test_nothing_is_replayed_beyond_the_budget_of_its_call(cases: list[Case]):
-    assert not [c for c in cases if c.replays and c.standing.replays_left == 0]
+    spent = [c for c in cases if c.replays and c.standing.replays_left == 0]
+    assert not [c for c in spent if not c.decision.elsewhere]
 
 
 def test_nothing_is_replayed_that_would_begin_after_the_deadline(cases: list[Case]):
@@ -114,7 +118,7 @@ def test_each_remedy_is_tried_once(cases: list[Case]):
         if case.decision.connection in ONCE.values():
             assert case.decision.connection not in case.standing.already, case
             assert case.decision.connection is ONCE[case.failure.kind]
-        elif case.failure.kind in ONCE:
+        elif case.failure.kind in ONCE and not case.decision.elsewhere:
             assert not case.replays, case
 
 
@@ -136,7 +140,8 @@ def test_nothing_else_costs_a_connection(cases: list[Case]):
 
 
 def test_retry_after_wins_over_the_backoff(cases: list[Case]):
-    patient = [c for c in cases if c.replays and c.failure.kind in OUTAGES]
+    here = [c for c in cases if c.replays and not c.decision.elsewhere]
+    patient = [c for c in here if c.failure.kind in OUTAGES]
     assert patient
     for case in patient:
         asked = case.failure.retry_after
@@ -150,8 +155,59 @@ def test_what_a_remedy_mends_is_replayed_at_once(cases: list[Case]):
 
 def test_exactly_the_replays_of_an_outage_draw_on_the_budget_of_the_server(cases: list[Case]):
     for case in cases:
-        expected = case.replays and case.failure.kind in OUTAGES
+        here = case.replays and not case.decision.elsewhere
+        expected = here and case.failure.kind in OUTAGES
         assert case.decision.costs_budget is expected, case
+
+
+# -- another address of the server --------------------------------------------------------------
+
+
+def test_nothing_goes_elsewhere_unless_an_address_is_left(cases: list[Case]):
+    assert any(c.decision.elsewhere for c in cases)
+    assert not [c for c in cases if c.decision.elsewhere and not c.standing.elsewhere]
+
+
+def test_what_goes_elsewhere_goes_at_once_and_draws_on_no_budget(cases: list[Case]):
+    gone = [c.decision for c in cases if c.decision.elsewhere]
+    assert {(d.replay_after, d.costs_budget) for d in gone} == {(0.0, False)}
+
+
+def test_what_was_answered_goes_nowhere_else(cases: list[Case]):
+    assert not [c for c in cases if c.decision.elsewhere and c.failure.delivery is ANSWERED]
+
+
+def test_what_may_have_run_goes_elsewhere_exactly_where_it_would_go_again_here(cases: list[Case]):
+    """The other addresses are no way around the law."""
+    for case in cases:
+        if case.decision.elsewhere and case.failure.delivery is Delivery.UNKNOWN:
+            roomy = dataclasses.replace(
+                case.standing, elsewhere=False, replays_left=1, time_left=float("inf")
+            )
+            here = decide(case.failure, roomy, backoff=BACKOFF)
+            assert here.replay_after is not None, case
+
+
+def test_what_is_mended_is_mended_where_it_was_met(cases: list[Case]):
+    for case in cases:
+        if case.decision.elsewhere:
+            assert case.failure.kind is not FailureKind.SESSION_LOST, case
+            assert case.failure.kind is not FailureKind.UNAUTHORIZED, case
+            assert case.decision.connection not in ONCE.values(), case
+
+
+@pytest.mark.parametrize("kind", [FailureKind.REFUSED, FailureKind.THROTTLED])
+def test_what_one_address_refuses_another_is_asked_for(kind: FailureKind):
+    standing = plain(elsewhere=True, replays_left=0, policy=Policy.NEVER)
+    assert decide(failure(kind, Delivery.REFUSED, 5.0), standing, backoff=BACKOFF).elsewhere
+
+
+def test_an_address_that_is_left_changes_nothing_but_that(cases: list[Case]):
+    """Whatever does not go elsewhere is decided as if there were one address."""
+    for case in cases:
+        if case.standing.elsewhere and not case.decision.elsewhere:
+            alone = dataclasses.replace(case.standing, elsewhere=False)
+            assert decide(case.failure, alone, backoff=BACKOFF) == case.decision, case
 
 
 def plain(**changes: Any) -> Standing:
