@@ -6,12 +6,20 @@ one after the other.
 
 import asyncio
 import contextlib
+import datetime
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from tests.cli.helpers_running import Home, Ran
+from tests.engine.certificates import DAY, NOW, Pair
 
 STEPS = ("configuration", "command", "process", "dns", "tcp", "tls", "http")
 STEPS += ("handshake", "session", "tools", "ping")
@@ -47,6 +55,48 @@ class Found:
         return failed["step"], failed["fault"]
 
 
+@dataclass(frozen=True)
+class Seeded:
+    """A fault that a test seeds: what the doctor must call it, and what people must be told."""
+
+    server: str
+    step: str
+    fault: str
+    cause: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.fault}, {self.server}"
+
+    def assert_in(self, found: Found, said: str) -> None:
+        """In what programs are told, and in what people are."""
+        assert found.failed_at(self.server) == (self.step, self.fault)
+        told = paragraphs(said)[self.server]
+        assert f"[{self.fault}]" in told
+        cause, _, remedy = told.partition("cause: ")[2].partition(" remedy: ")
+        assert self.cause in cause
+        assert self.remedy in remedy
+
+
+def paragraphs(said: str) -> dict[str, str]:
+    """What was said to people of each server, on one line."""
+    parts = re.split(r"^(\S+)$", said, flags=re.MULTILINE)
+    return {
+        name: " ".join(text.split()) for name, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+async def told_twice(
+    home: Home, *words: str, env: Mapping[str, str] | None = None
+) -> tuple[Found, str]:
+    """What programs are told, and what people are, of the same servers."""
+    found, people = await asyncio.gather(
+        check(home, *words, env=env), home.run("check", *words, env=env)
+    )
+    assert (people.code, people.err) == (found.ran.code, "")
+    return found, people.out
+
+
 async def check(home: Home, *words: str, env: Mapping[str, str] | None = None) -> Found:
     ran = await home.run("check", *words, "--json", env=env)
     assert ran.code in (0, 1), ran.said
@@ -77,18 +127,18 @@ def closed_port() -> Iterator[int]:
 
 
 @contextlib.asynccontextmanager
-async def answering(*answers: bytes, hang: bool = False) -> AsyncIterator[str]:
-    """The address of something that answers every connection with these bytes, whatever is asked,
-    and closes it; or says nothing more."""
+async def answering(
+    answer: bytes = b"", *, hang: bool = False, eager: bool = False
+) -> AsyncIterator[str]:
+    """The address of something that answers every request with these bytes, whatever is asked, and
+    closes the connection; or says nothing more. `eager`: it answers what is no request, too."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            if answers:
-                await reader.readuntil(b"\r\n\r\n")
-            for answer in answers:
-                writer.write(answer)
-                await writer.drain()
+            await (reader.read(65536) if eager else reader.readuntil(b"\r\n\r\n"))
+            writer.write(answer)
+            await writer.drain()
             if hang:
                 await reader.read()
         writer.close()
@@ -111,3 +161,26 @@ async def answering(*answers: bytes, hang: bool = False) -> AsyncIterator[str]:
 def page(body: str, content_type: str = "text/html", status: str = "200 OK") -> bytes:
     head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nConnection: close\r\n"
     return f"{head}Content-Length: {len(body.encode())}\r\n\r\n{body}".encode()
+
+
+def self_signed(home: Path, name: str, host: str, begins: datetime.datetime = NOW - DAY) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(begins + 3 * DAY)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    cert, private = home / f"{name}.pem", home / f"{name}.key"
+    cert.write_bytes(made.public_bytes(pem))
+    private.write_bytes(plain)
+    return Pair(str(cert), str(private))

@@ -57,9 +57,8 @@ async def test_what_is_unwise_is_a_warning_with_a_remedy(home: Home):
         "proud": {"url": "http://127.0.0.1:9/mcp", "headers": {"Accept": "text/html"}},
     }
     found = await check(home, "-c", home.configure(specs))
-    assert {name: found.of(name).warnings for name in specs} == dict.fromkeys(
-        specs, ["unwise-configuration"]
-    )
+    for name in specs:
+        assert found.of(name).warnings == ["unwise-configuration"]
     assert "sekret" not in found.ran.said
 
 

@@ -253,6 +253,11 @@ ABOUT: Mapping[Fault, About] = {
         "letters, digits, `_`, `-` and `.`.",
         "Rename it in the server; models are shown another name meanwhile.",
     ),
+    Fault.ENDLESS_LIST: About(
+        Step.TOOLS,
+        "The list of tools has no end: a page names a page before it as the next one.",
+        "Correct the cursors in the server; the last page has no `nextCursor`.",
+    ),
     Fault.NO_TOOLS: About(
         Step.TOOLS, "The server offers no tools.", "See whether that is meant; see its own options."
     ),

@@ -70,4 +70,4 @@ class Case:
         return f"{key!r} ({written})" if written else repr(key)
 
 
-_AROUND = ("url", "command")
+_AROUND = ("url", "urls", "command")

@@ -116,7 +116,8 @@ def _unwise(case: Case, doubt: str) -> Doubt:
 
 def _way(case: Case) -> str:
     spec = case.spec
-    origin = case.origins.get("url") or case.origins.get("command")
+    known = (case.origins.get(key) for key in ("url", "urls", "command"))
+    origin = next((one for one in known if one is not None), None)
     written = f", {origin}" if origin is not None and str(origin) != "given in Python" else ""
     if spec.url:
         proxy = proxy_of(spec)

@@ -17,7 +17,7 @@ from mainstay.errors import FailureKind, MainstayError
 
 _KNOWN = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 _LAST_WORDS = 3
-_UNSUPPORTED = -32022
+_UNSUPPORTED, _METHOD_NOT_FOUND = -32022, -32601
 
 
 def disagreement(case: Case, record: Record, error: MainstayError) -> Trouble:
@@ -56,11 +56,9 @@ def _other_version(case: Case, record: Record, error: MainstayError) -> Trouble 
     mismatch = FailureKind.VERSION_MISMATCH
     told = failure is not None and (failure.kind is mismatch or failure.code == _UNSUPPORTED)
     theirs = [str(one) for one in _versions(record) if one not in _KNOWN]
-    unread = failure is not None and failure.kind is FailureKind.UNREADABLE
-    refused = unread and case.spec.mode == "modern"
-    if not (told or theirs or refused):
+    if not (told or theirs or _knows_no_discovery(case, record, error)):
         return None
-    speaks = ", ".join(theirs or _supported(error)) or "none of ours"
+    speaks = ", ".join(theirs or _supported(error)) or "none of the modern versions"
     cause = f"the server speaks {speaks[:200]}; this client speaks {', '.join(_KNOWN)}"
     if case.spec.mode != "auto":
         cause += f", and {case.place('mode')} is {case.spec.mode!r}"
@@ -68,6 +66,15 @@ def _other_version(case: Case, record: Record, error: MainstayError) -> Trouble 
     newer = any(one > max(_KNOWN) for one in theirs)
     side = "mainstay" if newer else f"the server ({case.spec.name})"
     return Trouble(Fault.VERSION, cause, f"Update {side}")
+
+
+def _knows_no_discovery(case: Case, record: Record, error: MainstayError) -> bool:
+    """Whether `mode` wants a modern server, and this is none."""
+    failure = error.failure
+    if case.spec.mode != "modern" or failure is None:
+        return False
+    unknown = failure.kind is FailureKind.UNREADABLE or failure.code == _METHOD_NOT_FOUND
+    return unknown or record.refused_in_protocol
 
 
 def _supported(error: MainstayError) -> list[str]:

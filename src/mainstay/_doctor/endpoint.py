@@ -15,7 +15,7 @@ from mainstay._doctor.faults import Fault, Step
 from mainstay._doctor.finding import Trouble
 from mainstay._doctor.network import Way, proxy_refused, way_to
 from mainstay._doctor.record import Record, media_type
-from mainstay._doctor.trust import speaks_tls
+from mainstay._doctor.trust import second_thoughts, speaks_tls
 from mainstay._wire.tap import Move, Passing
 from mainstay.config import redact_url
 from mainstay.errors import MainstayError
@@ -42,6 +42,8 @@ async def diagnose(case: Case, record: Record, error: MainstayError) -> Trouble 
         return None if record.welcomed else await _foreign(case, record, last)
     if error.failure is not None and error.failure.code is not None:
         return None  # the server's own answer, in the protocol
+    if case.spec.mode == "modern" and record.refused_in_protocol:
+        return None  # a legacy server's, to a question that it does not know
     return await _refused(case, record, error, status)
 
 
@@ -52,6 +54,8 @@ async def _unanswered(case: Case, record: Record) -> Trouble | None:
     way = way_to(case)
     if not case.secure and not way.proxy and await speaks_tls(case, way):
         return _speaks_tls(case, way)
+    if not record.hung and case.secure and (trouble := await second_thoughts(case, way)):
+        return trouble
     if not record.hung:
         broke = record.of(Move.BROKE)
         cause = broke[-1].text if broke else "the connection ended without an answer"

@@ -69,6 +69,7 @@ class Fault(enum.StrEnum):
     BAD_SCHEMA = "malformed-schema"
     DUPLICATE_TOOL = "duplicate-tool"
     TOOL_NAME = "invalid-tool-name"
+    ENDLESS_LIST = "endless-list"
     NO_TOOLS = "no-tools"
     REJECTED = "request-rejected"
     SLOW = "slow"

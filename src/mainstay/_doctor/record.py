@@ -63,6 +63,12 @@ class Record:
         )
 
     @property
+    def refused_in_protocol(self) -> bool:
+        """Whether the last HTTP answer is an error of the protocol, whomever it answers."""
+        last = self.answers[-1] if self.answers else None
+        return last is not None and last.status == 400 and '"jsonrpc"' in self.body_of(last)
+
+    @property
     def hung(self) -> bool:
         """Whether the last thing that happened is that we did not wait any longer."""
         last = self.of(Move.ASKED, Move.ANSWERED, Move.BROKE, Move.GIVEN_UP)

@@ -13,7 +13,7 @@ import time
 from typing import Any, cast
 
 from mainstay._doctor.case import Case
-from mainstay._doctor.faults import Fault
+from mainstay._doctor.faults import Fault, Step
 from mainstay._doctor.finding import Seen, Trouble
 from mainstay._doctor.network import Way, connected, tunnel
 from mainstay._wire.tls import context_for
@@ -146,8 +146,33 @@ async def _no_tls(case: Case, way: Way, seen: str) -> Trouble:
         cause = f"port {way.port} of {way.host} speaks plain HTTP, and 'url' says https"
         remedy = f"Write http:// in {case.place('url')}, or use the server's TLS port"
         return Trouble(Fault.TLS_TO_PLAIN, cause, remedy, seen=seen)
+    return _failed(case, seen, Step.TLS)
+
+
+def _failed(case: Case, cause: str, step: Step) -> Trouble:
     remedy = f"See whether the server wants a client certificate ({case.place('tls.client_cert')})"
-    return Trouble(Fault.TLS_FAILED, seen, f"{remedy}, and which versions of TLS it knows")
+    remedy += ", and which versions of TLS it knows"
+    return Trouble(Fault.TLS_FAILED, cause, remedy, step=step)
+
+
+async def second_thoughts(case: Case, way: Way) -> Trouble | None:
+    """With TLS 1.3 a server judges our certificate only after our side of the handshake is over.
+    Whoever takes it leaves the connection open until something is asked."""
+    how = "without a word"
+    try:
+        async with connected(case, way) as streams:
+            if way.proxy:
+                await tunnel(case, way, streams)
+            async with asyncio.timeout(min(case.wait, 3.0)):
+                await streams[1].start_tls(context_for(case.spec.tls), server_hostname=case.host)
+                if await streams[0].read(1):
+                    return None
+    except (TimeoutError, Trouble):
+        return None
+    except OSError as error:
+        how = getattr(error, "reason", None) or error.strerror or how
+    cause = f"the server ends a TLS connection before anything is asked: {how}"
+    return _failed(case, cause, Step.HTTP)
 
 
 async def speaks_plain_http(case: Case, way: Way) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 from mainstay._doctor.case import Case
@@ -39,13 +40,14 @@ async def keep_session(case: Case, client: Client) -> Seen:
 
 async def list_tools(case: Case, client: Client) -> Seen:
     try:
-        raw = await _all_tools(client)
-        accepted = [tool.name for tool in await client.list_tools()] if raw else []
+        async with asyncio.timeout(case.wait):
+            raw = await _all_tools(client)
+            accepted = [tool.name for tool in await client.list_tools()] if raw else []
     except CallRejected as error:
         if error.code != _METHOD_NOT_FOUND:
             raise _trouble(case, error, Step.TOOLS) from None
         raw, accepted = [], []
-    except MainstayError as error:
+    except (MainstayError, TimeoutError) as error:
         raise _trouble(case, error, Step.TOOLS) from None
     if not raw:
         remedy = "See whether that is meant: it may need options to offer any"
@@ -71,15 +73,22 @@ def _malformed(grave: list[Doubt], number: int) -> Trouble:
 async def _all_tools(client: Client) -> list[Any]:
     """As the server lists them: the client itself leaves out what is malformed."""
     found: list[Any] = []
-    cursor: Any = None
-    for _ in range(_MOST_PAGES):
-        page = await _page(client, {"cursor": cursor} if cursor else {})
+    cursors: list[Any] = [None]
+    while len(cursors) <= _MOST_PAGES:
+        page = await _page(client, {"cursor": cursors[-1]} if cursors[-1] else {})
         tools: Any = page.get("tools")
         found += cast("list[Any]", tools) if isinstance(tools, list) else []
         cursor = page.get("nextCursor")
         if not cursor:
+            return found
+        if cursor in cursors:
             break
-    return found
+        cursors.append(cursor)
+    cause = f"the list of tools has no end: page {len(cursors)} of it leads back to an earlier one"
+    if len(cursors) > _MOST_PAGES:
+        cause = f"the list of tools has more than {_MOST_PAGES} pages"
+    remedy = "Correct the cursors in the server: the last page has no nextCursor"
+    raise Trouble(Fault.ENDLESS_LIST, cause, remedy)
 
 
 async def _page(client: Client, params: dict[str, Any]) -> dict[str, Any]:
@@ -104,9 +113,9 @@ async def ping(case: Case, client: Client) -> Seen:
     return Seen("answered", doubts, seconds=seconds)
 
 
-def _trouble(case: Case, error: MainstayError, step: Step) -> Trouble:
+def _trouble(case: Case, error: MainstayError | TimeoutError, step: Step) -> Trouble:
     """What was agreed on, and then did not work."""
-    failure = error.failure
+    failure = error.failure if isinstance(error, MainstayError) else None
     log = f"Look into the log of {case.spec.name}"
     if failure is not None and failure.kind is FailureKind.SESSION_LOST:
         cause = "the server does not know the session that it has just opened"
