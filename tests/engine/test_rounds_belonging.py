@@ -190,3 +190,31 @@ async def test_a_question_of_a_call_that_is_over_is_put_to_nobody() -> None:
                 await asyncio.sleep(0.05)
     assert not asked
     assert "error" in answers[0]
+
+
+ASKS_BESIDE = """
+answers = []
+
+def on_call(told, name):
+    if name == "glance":
+        ask("beside")
+        done(told)
+    else:
+        done(told, json.dumps(answers))
+
+serve(on_call, answers.append)
+"""
+"""Asks while a call of `glance` is under way, and answers the call without waiting."""
+
+
+@pytest.mark.requirement("F3")
+async def test_a_call_that_is_answered_first_leaves_the_question_to_be_answered() -> None:
+    thinker = Thinker()
+    async with aclosing(Client(program(ASKS_BESIDE), elicitation=thinker)) as client:
+        await client.call_tool("glance", timeout=BOUND)
+        await thinker.until(asked=1)
+        thinker.answer.set_result(ADA)
+        async with asyncio.timeout(BOUND):
+            while not (answers := json.loads((await client.call_tool("heard")).text)):
+                await asyncio.sleep(0.01)
+    assert answers[0]["result"] == ADA

@@ -45,7 +45,10 @@ class Calling:
         self._legs = Legs(core, timeout)
         self._emit: Emit | None = None
         self._id = ""
-        self._asking: set[asyncio.Task[Any]] = set()
+        self._asking: dict[asyncio.Task[Any], bool] = {}
+        """Questions that are open, and whether only the caller can answer them."""
+        self._answered = False
+        """Without waiting for them, on a pipe, where they may be another's."""
         self._over, self._asked = False, 0
 
     async def carry_out(self, emit: Emit | None = None) -> CallResult:
@@ -71,10 +74,12 @@ class Calling:
             raw = await self._send(known, arguments, self._continuation())
             if self._core.era == "modern" and raw.get("resultType") == "input_required":
                 raw = await self._complete(known, arguments, raw)
+            self._answered = self._legs.pursuit is not None and self._legs.pursuit.on_a_pipe()
         finally:
             self._over = True
-            for task in self._asking:
-                task.cancel()
+            for task, by_caller in self._asking.items():
+                if by_caller or not self._answered:
+                    task.cancel()
         duration = time.monotonic() - began
         result = CallResult(raw, self._server, self._name, self._legs.attempts, duration)
         self._check_result(known, result)
@@ -124,18 +129,22 @@ class Calling:
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
         """Answer a question that a legacy server asks while it works on this call."""
         self._asked += 1
+        if self._answered:
+            return await self._core.inputs.answer(
+                self._core.inputs.unrelated(method, params), watched=False
+            )
         if self._over or self._asked > _MOST_QUESTIONS:
             return nobody_answers("the call is over" if self._over else "too many questions")
         task, pursuit = asyncio.current_task(), self._legs.pursuit
         assert task is not None
         assert pursuit is not None
-        self._asking.add(task)
+        self._asking[task] = self._core.inputs.by_caller(method)
         try:
             question = Question(self._tell, method, params, self._asking_for())
             with pursuit.clock.held():
                 return await self._core.inputs.answer(question, watched=self._emit is not None)
         finally:
-            self._asking.discard(task)
+            self._asking.pop(task, None)
 
     def _asking_for(self) -> dict[str, Any]:
         return {**self._common(), "context": self._wanted.context}

@@ -70,6 +70,10 @@ class Inputs:
     def offers(self) -> Sequence[str]:
         return tuple(self._answers)
 
+    def by_caller(self, method: str) -> bool:
+        """Whether only whoever made the call can answer it."""
+        return self._answers.get(method) == "caller"
+
     def callbacks(self) -> dict[str, Any]:
         """For the SDK's session, which turns them into capabilities."""
         offered = {

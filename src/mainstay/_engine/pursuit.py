@@ -93,6 +93,9 @@ class Pursuit:
             pass
         raise self.out_of_time()
 
+    def on_a_pipe(self) -> bool:
+        return self._keeper.channel is Channel.PIPE
+
     def out_of_time(self) -> MainstayError:
         if (self._attempt is not None and self._attempt.sent) or self._ran_partly:
             self.worst = Delivery.UNKNOWN
