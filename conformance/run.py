@@ -173,9 +173,10 @@ TEXT = """\
 
 # Conformance
 
-The protocol has a suite of its own, `@modelcontextprotocol/conformance`. Its scenarios are servers that watch what a
-client sends. `make conformance` runs each against [a small client](../../conformance/client.py) on `mainstay.Client`,
-one after the other, and writes this page.
+The protocol has a suite of its own, `@modelcontextprotocol/conformance`. Its scenarios are servers
+that watch what a client sends. `make conformance` runs each against
+[a small client](../../conformance/client.py) on `mainstay.Client`, one after the other, and writes
+this page.
 
 Last run: {date}, suite {suite}, mainstay {mainstay}, Python {python}.
 
@@ -187,15 +188,15 @@ Last run: {date}, suite {suite}, mainstay {mainstay}, Python {python}.
 |---|---|---|---|---|---|
 {plain}
 
-*Not exercised* are checks of requests that belong to the other era, or of vocabulary that the version does not have yet.
-The four about skills (`sep-2640`) are about what a host does with files: mainstay lists and reads, and the checks of
-digest, size and frontmatter are the client's own.
+*Not exercised* are checks of requests that belong to the other era, or of vocabulary that the
+version does not have yet. The four about skills (`sep-2640`) are about what a host does with files:
+mainstay lists and reads, and the checks of digest, size and frontmatter are the client's own.
 
 ## With authorization
 
-mainstay has no OAuth yet, only [keys and a seam](../how-to/authorize.md) for an authorizer of your own. So {oauth_fine} of
-{oauth_count} pass; of the others the checks that passed are those about what is sent before anybody logs in, and about
-what must *not* be done.
+mainstay has no OAuth yet, only [keys and a seam](../how-to/authorize.md) for an authorizer of your
+own. So {oauth_fine} of {oauth_count} pass; of the others the checks that passed are those about
+what is sent before anybody logs in, and about what must *not* be done.
 
 | scenario | version | | checks passed | failed | not exercised |
 |---|---|---|---|---|---|

@@ -66,6 +66,7 @@ def ended() -> str:
 @server.tool
 async def ask(ctx: Context, what: str) -> str | types.InputRequiredResult:
     """Ask the client for a name, for words of its model, or for its roots."""
+    assert ctx.request_context is not None
     answer = (ctx.input_responses or {}).get(what)
     if answer is None and ctx.request_context.protocol_version >= "2026-07-28":
         return types.InputRequiredResult(input_requests={what: QUESTIONS[what]})

@@ -255,7 +255,9 @@ async def test_its_log_and_its_changes_are_heard(way: str):
 @proves("list changes")
 async def test_a_list_that_has_changed_is_listed_anew(way: str):
     heard = Heard()
-    async with client_of(way) as client:
+    # Whoever can answer listens from the start: over HTTP, what is said before the stream stands is
+    # said to nobody.
+    async with client_of(way, **Person().answers()) as client:
         with closing(client.observe(heard)):
             before = [resource.uri for resource in await client.list_resources()]
             packed = {"name": "b.gz", "data": "data:text/plain,hello", "outputType": "resourceLink"}

@@ -56,7 +56,7 @@ class Site:
 
 @asynccontextmanager
 async def client_of(mode: Mode) -> AsyncIterator[Client]:
-    args = ["-m", "mcp_server_fetch", "--ignore-robots-txt"]
+    args = ["-m", "mcp_server_fetch", "--ignore-robots-txt", "--allow-private-ips"]
     spec: dict[str, Any] = {"name": "fetch", "command": sys.executable, "args": args, "mode": mode}
     heard = Heard()
     async with asyncio.timeout(BOUND), Client(spec, **Person().answers()) as client:

@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 from mcp_types import PromptReference, TextContent, TextResourceContents
 
-from mainstay import CallTimedOut, Changed, Client, Progress, RemoteProtocolError
+from mainstay import (
+    CallTimedOut,
+    Changed,
+    Client,
+    FailureKind,
+    Progress,
+    RemoteProtocolError,
+)
 from tests.interop.matrix import Feature, at, lacks, proves, refuses
 from tests.interop.programs import (
     BOUND,
@@ -55,7 +62,10 @@ TRANSPORTS = {
 
 
 def case(maker: str, way: str, mode: Mode) -> Any:
-    marks = at(maker, TRANSPORTS[way], mode)
+    marks = (
+        at(maker, TRANSPORTS[way], mode),
+        pytest.mark.leaks_ok("the client, and the sockets that it keeps, are the module's"),
+    )
     return pytest.param((maker, way, mode), marks=marks, id=f"{maker}-{way}-{mode}")
 
 
@@ -219,5 +229,8 @@ async def test_a_stateless_server_can_neither_ask_nor_tell(bench: Bench):
 async def test_a_modern_only_server_is_named_to_a_legacy_client():
     async with served("TypeScript SDK", "reject") as spec:
         with pytest.raises(RemoteProtocolError) as caught:
-            await Client(spec, mode="legacy").connect()
-        assert caught.value.code == -32022
+            async with Client(spec, mode="legacy"):
+                pass
+        assert caught.value.failure is not None
+        assert caught.value.failure.kind is FailureKind.VERSION_MISMATCH
+        assert caught.value.failure.code == -32022
