@@ -9,7 +9,9 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from mainstay import Runtime
+import mcp_types
+
+from mainstay import Runtime, Tool, UnknownTool
 from mainstay.compose import Account, Plan, PlanRefused, State, Step, check
 from mainstay.testing import ScriptedServer
 from tests.runtime._life import eventually
@@ -109,3 +111,20 @@ def problems(plan: Plan, catalogue: Any, **more: Any) -> dict[str, str]:
     except PlanRefused as refused:
         return {one.place: one.problem for one in refused.problems}
     return {}
+
+
+class Shelf:
+    """A catalogue of tools that no server has, by full name: their input and output schemas."""
+
+    def __init__(self, **tools: tuple[Any, Any]) -> None:
+        self._tools = {f"kit.{name}": _tool(name, *schemas) for name, schemas in tools.items()}
+
+    def tool(self, name: str) -> Tool:
+        if name not in self._tools:
+            raise UnknownTool(f"there is no {name}", suggestions=tuple(self._tools)[:3])
+        return self._tools[name]
+
+
+def _tool(name: str, input_schema: Any, output_schema: Any) -> Tool:
+    said = {"name": name, "inputSchema": input_schema, "outputSchema": output_schema}
+    return Tool("kit", mcp_types.Tool.model_validate(said, by_name=False))

@@ -157,11 +157,11 @@ class PlainReader:
         return given
 
     def number(self, given: Any, place: str, most: int) -> int:
-        is_whole = isinstance(given, int) and not isinstance(given, bool)
-        if not is_whole or not 1 <= given <= most:
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not is_number or not 1 <= given <= most or given != int(given):
             self.complain(place, f"it is no whole number from 1 to {most}")
             return 1
-        return given
+        return int(given)  # in JSON, 2.0 is one
 
     def seconds(self, given: Any, place: str, most: int) -> float | None:
         is_number = isinstance(given, int | float) and not isinstance(given, bool)

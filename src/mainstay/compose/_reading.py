@@ -65,6 +65,8 @@ class Reader(PlainReader):
 
     def plan(self, given: Any) -> Plan:
         found = self.mapping(given, "", 'Give {"steps": […]}')
+        if self.problems:
+            raise PlanRefused(self.problems)
         self.only(found, ("steps", "siblings", "at_once"), "")
         steps = self.parts(found.get("steps"), "steps", 1)
         siblings = self.one_of(found.get("siblings", "finish"), ("finish", "cancel"), "siblings")

@@ -114,7 +114,7 @@ def _field(shape: Shape, key: str) -> Shape:
             return fields[key]
         case Of(part, root):
             part = resolved(part, root)
-            _must_be("object", part, root)
+            _must_be("object", part, root, f"Write [0].{key} or [*].{key}")
             return _property(mapping(part), root, key)
 
 
@@ -129,11 +129,11 @@ def _property(part: Mapping[str, Any], root: Mapping[str, Any], key: str) -> Sha
     return Of(others, root) if is_plain and "oneOf" not in part else ANY
 
 
-def _must_be(kind: str, part: Any, root: Mapping[str, Any]) -> None:
+def _must_be(kind: str, part: Any, root: Mapping[str, Any], of_a_list: str = "") -> None:
     found = kinds(part, root)
     if kind not in found:
-        what = {"array": "list"}.get(kind, kind)
-        raise Astray(f"there is {told(found)}, and no {what}")
+        text = f"there is {told(found)}, and no {kind}"
+        raise Astray(text, of_a_list if "array" in found else "")
 
 
 def resolved(part: Any, root: Mapping[str, Any]) -> Any:
