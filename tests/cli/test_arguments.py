@@ -7,7 +7,7 @@ import pytest
 
 from mainstay import InvalidArguments, Tool
 from mainstay.cli import arguments, shapes
-from mainstay.cli.columns import plain
+from mainstay.cli.columns import fitted, plain
 from mainstay.cli.ending import Misused
 from mainstay.cli.screen import harmless, one_line
 
@@ -114,9 +114,26 @@ def test_a_schema_that_says_nothing_plain_lets_everything_pass(schema: Any):
     assert shapes.kinds(circle, circle) == set()
 
 
+def test_a_text_that_breaks_off_is_pointed_at_where_it_ends():
+    with pytest.raises(Misused) as caught:
+        arguments.read(('{"a": 1\n\n',))
+    *_, line, caret = str(caught.value).splitlines()
+    assert line == '  {"a": 1'
+    assert caret.index("^") == len(line)
+
+
+def test_the_last_column_gives_way_first_then_the_widest_name():
+    assert fitted([10, 5, 50], 80) == [10, 5, 50]
+    assert fitted([30, 5, 500], 80) == [30, 5, 41]
+    assert fitted([90, 5, 500], 80) == [51, 5, 20]
+    assert fitted([500, 5, 3], 80) == [68, 5, 3]
+
+
 def test_columns_cut_only_what_comes_last_and_no_sign_is_obeyed():
     lines = plain(("name", "what"), [("n" * 90, "w" * 90), ("short", "s")], 80)
     assert lines[1].split() == ["n" * 90, "w" * 19 + "…"]
     assert lines[2].endswith("  s")
+    wide = plain(("name", "what"), [("日本", "x"), ("nippon", "日" * 90)], 80)
+    assert wide[1:] == ["日本    x", f"nippon  {'日' * 35}…"], "日 takes two columns"
     assert harmless("a\x1b[2Jb\u202ec\n") == "a\\x1b[2Jb\\u202ec\n"
     assert one_line("\n\n  first \x07\nsecond") == "first \\x07"

@@ -47,6 +47,14 @@ async def test_an_approval_can_be_revoked_by_its_key_from_anywhere(home: Home, p
     assert (await home.run("config", "approve", "--list", "--json")).document["approved"] == []
 
 
+async def test_where_nothing_is_configured_nothing_waits_and_nothing_is_warned_of(
+    home: Home, programs: Path
+):
+    programs.unlink()
+    ran = await home.run("config", "approve")
+    assert (ran.code, ran.out, ran.err) == (0, "nothing waits for approval\n", "")
+
+
 async def test_without_a_terminal_nobody_is_asked_and_nothing_approved(home: Home):
     unasked = await home.run("config", "approve")
     unknown = await home.run("config", "approve", "three")

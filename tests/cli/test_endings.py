@@ -58,6 +58,7 @@ async def test_what_was_not_understood_is_usage_and_nothing_is_opened(home: Home
     )
     assert nothing.code == 2
     assert "mcp.json" in nothing.document["error"]["message"]
+    assert nothing.err == "", "said once"
     assert twice.code == 2
     assert no_file.code == 2
     assert "none.json" in no_file.err

@@ -14,6 +14,7 @@ NASTY = {
     "description": "clear \x1b[2J the screen and turn \u202eround",
     "inputSchema": {"type": "object"},
 }
+VERBOSE = {"name": "verbose", "description": "words " * 99, "inputSchema": {"type": "object"}}
 FORM = {
     "method": "elicitation/create",
     "params": {
@@ -81,19 +82,25 @@ async def test_a_finished_call_leaves_its_bar_its_log_lines_and_its_result(home:
 
 @pytest.mark.requirement("O2", "O3")
 async def test_lists_fit_in_80_columns_in_colour_or_without_and_obey_no_server(home: Home):
-    async with ScriptedServer.local(tools=[NASTY]) as server:
+    async with ScriptedServer.local(tools=[NASTY, VERBOSE]) as server:
         named = home.configure({"a-server-with-a-long-name": server.spec})
         servers = await home.shown("servers", "-c", named)
         plain = await home.shown("servers", "-c", named, NO_COLOR="1")
         tools = await home.shown("tools", "-c", named)
+        missing = await home.shown(
+            "call", "a-server-with-a-long-name.nothing-of-that-kind", "-c", named
+        )
         piped = await home.run("servers", "-c", named, env={"FORCE_COLOR": ""})
-    assert servers.out.splitlines()[-1] == "1/1 servers healthy, 15 tools"
+    assert servers.out.splitlines()[-1] == "1/1 servers healthy, 16 tools"
     assert "healthy" in servers.out.splitlines()[1]
     assert COLOUR in servers.raw
     assert COLOUR not in plain.raw
     assert "\x1b" not in piped.out
     assert all(len(line) <= COLUMNS for line in tools.out.splitlines())
     assert "a-server-with-a-long-name.nasty" in tools.out
+    assert "a-server-with-a-long-name.verbose" in tools.out, "a name gives way to no description"
+    assert "a-server-with-a-long-name." in missing.out.replace("\n", " ").split("mean ")[1]
+    assert missing.out.splitlines()[1].startswith("  "), "folded between words"
     assert b"\x1b[2J" not in tools.raw
     assert "\u202e".encode() not in tools.raw
 

@@ -36,7 +36,7 @@ def show(screen: Screen, result: CallResult, saved: Saved) -> None:
         lines = [json.dumps(result.data, indent=2, ensure_ascii=False)]
     text = "\n".join(lines)
     if result.is_error:
-        screen.note(f"error: {result.tool} says: {text or 'nothing'}")
+        screen.note(f"error: {result.server}.{result.tool} says: {text or 'nothing'}")
     elif text:
         screen.say(text)
 

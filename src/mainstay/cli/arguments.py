@@ -82,7 +82,7 @@ def _decoded(given: bytes, name: str) -> tuple[str, str]:
 
 def _object(text: str, name: str) -> Mapping[str, Any]:
     try:
-        value = shapes.strict_json(text)
+        value = shapes.strict_json(text.rstrip())
     except json.JSONDecodeError as error:
         raise Misused(f"{name}: no JSON: {pointed_at(error)}") from None
     except ValueError as error:

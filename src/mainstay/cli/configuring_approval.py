@@ -5,8 +5,9 @@ from __future__ import annotations
 from mainstay.cli import columns
 from mainstay.cli.asking import can_ask, yes
 from mainstay.cli.ending import DONE, FAILED, Misused
+from mainstay.cli.place import loaded
 from mainstay.cli.screen import Screen
-from mainstay.config import Configuration, FileApprovals, MemoryApprovals, Pending, load
+from mainstay.config import Configuration, FileApprovals, MemoryApprovals, Pending
 from mainstay.config import approve as take
 from mainstay.errors import ConfigError
 
@@ -16,7 +17,7 @@ KEY = 12
 
 async def approve(server: str | None, *, json: bool) -> int:
     screen = Screen(json)
-    found = load()
+    found = loaded()
     wanted = [one for one in found.needs_approval if server in (None, one.name)]
     if server is not None and not wanted:
         return _none_waits(found, server, screen)
@@ -86,7 +87,7 @@ def revoke(wanted: str, *, json: bool) -> int:
 def _digests_of(name: str) -> set[str]:
     """Of the server of this name in the configuration here, as if nothing were approved."""
     try:
-        found = load(approvals=MemoryApprovals())
+        found = loaded(approvals=MemoryApprovals())
     except ConfigError:  # it may still be a key
         return set()
     return {one.digest for one in found.needs_approval if one.name == name}

@@ -9,8 +9,9 @@ from typing import Any
 
 from mainstay.cli.configuring_show import as_written
 from mainstay.cli.ending import DONE, FAILED
+from mainstay.cli.place import loaded
 from mainstay.cli.screen import Screen
-from mainstay.config import Configuration, load
+from mainstay.config import Configuration
 from mainstay.config.doubts import ConfigWarning
 from mainstay.config.loading import problems
 from mainstay.config.schemas import schema
@@ -24,7 +25,7 @@ def validated(file: str | None, *, json: bool) -> int:
     if found:
         _tell(found, screen)
         return FAILED
-    good = load(file, inputs=as_written)
+    good = loaded(file, inputs=as_written)
     screen.give({"ok": True, "problems": [], "warnings": list(good.warnings), "servers": _of(good)})
     for text in good.warnings:
         screen.tell(f"warning: {text}")

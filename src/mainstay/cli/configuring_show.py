@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json as json_
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,12 @@ from typing import Any, cast
 from mainstay.cli import columns
 from mainstay.cli.configuring_values import redacted, variables_of
 from mainstay.cli.ending import Misused
+from mainstay.cli.place import loaded
 from mainstay.cli.screen import Screen
 from mainstay.config import Configuration, Origin, ServerSpec
-from mainstay.config.doubts import ConfigWarning
 from mainstay.config.draft import Draft, Entry, Input
 from mainstay.config.inputs import Answers
-from mainstay.config.loading import NAMED_BY, USUAL_PLACES, Surroundings, load
+from mainstay.config.loading import NAMED_BY, USUAL_PLACES, Surroundings
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,7 @@ class Value:
 
 def shown(config: str | None, server: str | None, *, every: bool, json: bool) -> int:
     screen = Screen(json)
-    warnings.simplefilter("ignore", ConfigWarning)  # told below
-    found = load(config, inputs=as_written)
+    found = loaded(config, inputs=as_written)
     draft = Surroundings(os.environ, Path.cwd(), Answers(as_written)).draft(config)
     written = dict(zip(found.order, draft.entries, strict=False))
     for text in found.warnings:

@@ -117,6 +117,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
         "read_only": tool.read_only,
         "destructive": tool.destructive,
         "idempotent": tool.idempotent,
+        "open_world": tool.open_world,
         "input_schema": tool.input_schema,
         "output_schema": tool.output_schema,
     }
@@ -127,9 +128,19 @@ def _show_schemas(screen: Screen, found: Iterable[Tool]) -> None:
         screen.say(("\n" if place else "") + tool.name)
         if tool.description:
             screen.say("".join(f"  {line}\n" for line in tool.description.splitlines()).rstrip())
+        screen.say(f"  {_marks(tool)}")
         screen.say("input schema\n" + _pretty(tool.input_schema))
         if tool.output_schema is not None:
             screen.say("output schema\n" + _pretty(tool.output_schema))
+
+
+def _marks(tool: Tool) -> str:
+    """What its server says of it, or what must be assumed because it does not; and its tags."""
+    nature = "read-only" if tool.read_only else "may destroy" if tool.destructive else "adds only"
+    repeated = "may be repeated" if tool.idempotent else "not to be repeated blindly"
+    reach = "reaches beyond its server" if tool.open_world else "stays inside its server"
+    tags = f"tags: {', '.join(sorted(tool.tags))}" if tool.tags else ""
+    return "; ".join(part for part in (nature, repeated, reach, tags) if part)
 
 
 def _pretty(schema: object) -> str:

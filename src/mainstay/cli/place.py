@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from mainstay import Configuration, Runtime, ServerSpec
 
 NOTHING = (
-    "no server is configured. Give --url http://…, or --command 'program …', "
-    'or write an mcp.json: {"mcpServers": {"name": {"url": "http://…"}}}'
+    "no server is configured. Give --url http://… or --command 'program …'; or write an mcp.json, "
+    '{"mcpServers": {"name": {"url": "http://…"}}}; or take over what other programs have, with '
+    "`mainstay config import`. `mainstay config path` says where it is looked for"
 )
 
 
@@ -41,14 +42,20 @@ class Place:
         return self.url is not None or self.command is not None
 
 
-def configuration(place: Place, screen: Screen) -> Configuration:
-    """What is configured. Its warnings are noted; programs may still wait for approval."""
+def loaded(source: Any = None, **how: Any) -> Configuration:
+    """As `mainstay.load`. Its warnings are told by who asked, not by Python with a line of ours."""
     from mainstay import load
     from mainstay.config.doubts import ConfigWarning
 
-    warnings.simplefilter("ignore", ConfigWarning)  # told below, without a line of ours
-    found = load(source_of(place))
-    for text in found.warnings:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConfigWarning)
+        return load(source, **how)
+
+
+def configuration(place: Place, screen: Screen) -> Configuration:
+    """What is configured. Its warnings are noted; programs may still wait for approval."""
+    found = loaded(source_of(place))
+    for text in found.warnings if names_of(found) else ():  # that there is none is told as such
         screen.note(f"warning: {text}")
     return found
 

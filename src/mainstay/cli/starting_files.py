@@ -9,8 +9,9 @@ from pathlib import Path
 from string import Template
 
 from mainstay.cli.ending import Misused
+from mainstay.cli.place import loaded
 from mainstay.cli.screen import Screen
-from mainstay.config import approve, load
+from mainstay.config import approve
 from mainstay.errors import ConfigError
 
 SERVER = '''\
@@ -154,7 +155,7 @@ def _checked(folder: Path, name: str | None) -> str:
 def _approve(folder: Path, screen: Screen) -> None:
     """Who had it written may start it there without being asked."""
     try:
-        found = load(cwd=folder.resolve(), env=_unnamed())
+        found = loaded(cwd=folder.resolve(), env=_unnamed())
         for pending in found.needs_approval:
             approve(found, pending.name)
     except ConfigError as error:
