@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
-_IN_EVERY_BLANK_LINE = (b"\n\n", b"\n\r", b"\r\r")
-"""One of them is. Looking for them takes a hundredth of the time that the expression takes."""
 _BOM = b"\xef\xbb\xbf"
 _EDGE = 400
 """Bytes of an event that was too large which are kept, to tell whose it was."""
@@ -64,12 +62,12 @@ class EventDecoder:
         events: list[ServerEvent] = []
         start, refused, head = 0, False, b""
         for stop, next_one in _blank_lines(self._rest, searched, end):
-            block, start = bytes(self._rest[start:stop]), next_one
+            block, start = self._rest[start:stop], next_one
             skipped, self._skipping = self._skipping, False
             if skipped:
                 continue
             if len(block) > self._limit:
-                refused, head = True, block[:_EDGE]
+                refused, head = True, bytes(block[:_EDGE])
             elif (event := _parse(block)) is not None:
                 events.append(event)
         del self._rest[:start]
@@ -85,20 +83,28 @@ class EventDecoder:
 
 def _blank_lines(text: bytearray, at: int, end: int) -> Iterator[tuple[int, int]]:
     """Where each begins and ends."""
-    while True:
-        hints = [text.find(pair, at, end) for pair in _IN_EVERY_BLANK_LINE]
-        near = min((hint for hint in hints if hint >= 0), default=end)
-        found = _BLANK_LINE.search(text, max(near - 1, at), end)
-        if found is None:
-            return
-        yield found.span()
-        at = found.end()
+    for place in _line_ends(text, at, end):
+        if place >= at and (found := _BLANK_LINE.match(text, place, end)):
+            yield found.span()
+            at = found.end()
 
 
-def _parse(block: bytes) -> ServerEvent | None:
+def _line_ends(text: bytearray, at: int, end: int) -> Iterator[int]:
+    # Not with an expression: that takes a thousand times as long for a line of a megabyte.
+    feed, carriage = text.find(b"\n", at, end), text.find(b"\r", at, end)
+    while feed >= 0 or carriage >= 0:
+        if carriage < 0 or 0 <= feed < carriage:
+            yield feed
+            feed = text.find(b"\n", feed + 1, end)
+        else:
+            yield carriage
+            carriage = text.find(b"\r", carriage + 1, end)
+
+
+def _parse(block: bytearray) -> ServerEvent | None:
     data: list[str] = []
     fields: dict[str, str] = {}
-    for line in block.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
+    for line in block.splitlines():  # of bytes: at LF, CR and CRLF, and nowhere else
         if not line or line.startswith(b":"):
             continue
         name, _, value = line.decode("utf-8", "replace").partition(":")
