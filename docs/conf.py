@@ -17,7 +17,6 @@ from pathlib import Path, PurePosixPath
 from textwrap import dedent, indent
 
 from docutils import nodes
-from pygments.lexers.special import TextLexer
 from sphinx.addnodes import download_reference, pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
@@ -146,7 +145,6 @@ def import_all(app: Sphinx) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_lexer("mermaid", TextLexer)  # drawn by code hosts, shown as written here
     app.connect("env-before-read-docs", lambda app, env, names: import_all(app))
     app.connect("source-read", complete)
     app.connect("autodoc-process-docstring", mended)

@@ -6,7 +6,7 @@
 The recovery page asks `classify` and `decide` themselves what they do with each example below, and
 `error_for` what is raised; the lifecycle page is drawn from the tables of legal moves, and that of
 configuration from the words of each dialect. So the pages cannot say anything else than the code
-does. The public API, the command line and `llms.txt` are drawn in `drawing/`.
+does. The public API, the command line, the pictures and `llms.txt` are drawn in `drawing/`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from pathlib import Path
 from textwrap import fill
 
 from drawing import api, commands, llms
+from drawing.pictures import PICTURES
 
 from mainstay._engine.telling import error_for
 from mainstay._rules.budget import Backoff
 from mainstay._rules.classify import SESSION_ROWS, Evidence, RpcError, Trouble, classify
-from mainstay._rules.lifecycle import CLIENT_LEGAL, LEGAL, diagram
-from mainstay._rules.membership import MEMBER_LEGAL
 from mainstay._rules.recovery import Channel, Policy, Standing, Step, decide
 from mainstay.config import ServerSpec
 from mainstay.config.dialects import environment, own, plain, products, service, vscode
@@ -304,18 +303,18 @@ def lifecycle() -> str:
         paragraphs(STATES),
         "## A connection",
         paragraphs(CONNECTION_STATES),
-        mermaid(diagram(LEGAL)),
+        drawn("connection"),
         "## A client",
         paragraphs(CLIENT_STATES),
-        mermaid(diagram(CLIENT_LEGAL)),
+        drawn("client"),
         "## A member of a group",
         paragraphs(MEMBER_STATES),
-        mermaid(diagram(MEMBER_LEGAL)),
+        drawn("member"),
     )
 
 
 STATES = """
-The moves below are the only ones: the diagrams are drawn from the tables that the code checks
+The moves below are the only ones: the pictures are drawn from the tables that the code checks
 itself against. A move that is not here would be a bug of ours, and raises `IllegalMove` instead of
 going on.
 """
@@ -341,8 +340,8 @@ connected member gives signs of life is another question, and answered by its he
 """
 
 
-def mermaid(drawing: str) -> str:
-    return f"```mermaid\n{drawing}```"
+def drawn(name: str) -> str:
+    return f"![The states of a {name}, and the moves between them](../pictures/{name}.svg)"
 
 
 def configuration() -> str:
@@ -529,6 +528,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/configuration.md": configuration,
     **commands.PAGES,
     **api.PAGES,
+    **PICTURES,
     "llms.txt": partial(llms.drawn, DOCS),
 }
 

@@ -1,5 +1,6 @@
-"""Pages as the tests see them: fenced blocks, links, and marks for the tutorial's reader."""
+"""Pages as the tests see them: fenced blocks, links, headings, and marks for who follows them."""
 
+import os
 import re
 import textwrap
 from collections.abc import Iterator
@@ -16,8 +17,12 @@ FENCED = re.compile(
     r"^```(?P<language>\w+)[ \t]*(?P<about>[^\n]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(?:#[^)\s]*)?\)")
-PLACE = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)#([^)\s]+)\)")
+FENCE = re.compile(r"^ *```.*$", re.MULTILINE)
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+LINK = re.compile(
+    r"(?:\]\(|^\[[\w-]+\]: |\bsrc=\"|\bhref=\")(?!\w+:)([^)#\s\"]*)(?:#([^)\s\"]+))?",
+    re.MULTILINE,
+)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -48,20 +53,43 @@ def blocks_in(*languages: str) -> list[Block]:
     return [block for page in PAGES for block in blocks(page) if block.language in languages]
 
 
-def links(page: Path) -> list[str]:
-    return LINK.findall(page.read_text(encoding="utf-8"))
+@dataclass(frozen=True)
+class Link:
+    """To a file of this repository, or to a heading (`place`) of one."""
+
+    text: str
+    target: Path
+    place: str
 
 
-def places(page: Path) -> list[tuple[Path, str]]:
-    """The headings that a page links to, its own included."""
-    found = PLACE.findall(page.read_text(encoding="utf-8"))
-    return [(page.parent / link if link else page, place) for link, place in found]
+def links(page: Path) -> list[Link]:
+    """In round brackets, by reference, and of pictures; not what code looks like one."""
+    text = CODE.sub("``", page.read_text(encoding="utf-8"))
+    return [
+        Link(found[0], Path(os.path.normpath(page.parent / path)) if path else page, place or "")
+        for found in LINK.finditer(text)
+        for path, place in [found.groups()]
+        if path or place
+    ]
 
 
-def headings(page: Path) -> set[str]:
-    """As GitHub names them in links."""
-    found = HEADING.findall(page.read_text(encoding="utf-8"))
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as code hosts name them in links."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    named: dict[str, int] = {}
+    for heading in HEADING.findall(text):
+        plain = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        named[plain] = named.get(plain, 0) + 1
+    return {
+        name if time == 0 else f"{name}-{time}"
+        for name, times in named.items()
+        for time in range(times)
+    }
+
+
+def fences(page: Path) -> int:
+    """Lines that begin or end a block, whatever they say."""
+    return len(FENCE.findall(page.read_text(encoding="utf-8")))
 
 
 def is_a_part_of(text: str, file: Path) -> bool:

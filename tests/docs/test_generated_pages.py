@@ -79,7 +79,7 @@ def tree(text: str) -> list[str]:
 
 
 def test_the_page_of_errors_draws_the_tree_as_the_module_does():
-    drawn = ERRORS_PAGE.partition("```text\n")[2].partition("```")[0]
+    drawn = ERRORS_PAGE.partition("```text tree\n")[2].partition("```")[0]
     module = (errors.__doc__ or "").partition("\n\n")[2].partition("\n\n")[0]
     assert tree(drawn) == tree(module)
 

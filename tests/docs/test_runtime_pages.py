@@ -14,6 +14,7 @@ from mainstay.events import Event
 from tests.docs.markdown import ROOT
 
 DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "mainstay"
 INTERNAL = {"progressed", "caller", "context", "of", "open"}
 """What a runtime tells its tools and snapshots; `open` has a line of its own."""
 
@@ -47,6 +48,19 @@ def test_the_page_of_the_runtime_names_every_member(model: type[Any], heading: s
     page = "reference/runtime.md"
     said = text_of(page) if heading is None else section(page, heading)
     assert [name for name in sorted(members(model)) if not re.search(rf"`{name}\b", said)] == []
+
+
+@pytest.mark.parametrize(
+    "package", ["_runtime", "_catalogue", "_engine", "_wire", "_rules", "config"]
+)
+def test_the_page_about_architecture_has_every_module_and_no_other(package: str):
+    said = section("explanation/architecture.md", "Where to look")
+    table = said.partition(f"| in `{package}` | |\n|---|---|\n")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+…?)`", " ".join(row.split("|")[1] for row in table.splitlines())))
+    families = tuple(name.removesuffix("…") for name in named if name.endswith("…"))
+    found = {one.stem for one in (SOURCE / package).iterdir() if not one.name.startswith("_")}
+    single = {name for name in found if not (families and name.startswith(families))}
+    assert single == {name for name in named if not name.endswith("…")}
 
 
 def test_the_page_about_users_has_every_field_of_a_context_and_every_derived_header():
