@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import Recorded, ScriptedServer
+from mainstay.testing import Behaviour, Recorded, Rule, ScriptedServer
 from tests.cli.helpers_checking import Found, check, told_twice
 from tests.cli.helpers_running import COLUMNS, Home
 
@@ -37,7 +37,11 @@ async def told(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> 
             servers[name] = await stack.enter_async_context(ScriptedServer.local(**options))
         for name, options in PROGRAMS.items():
             servers[name] = await stack.enter_async_context(ScriptedServer.stdio(**options))
-        named = home.configure({name: server.spec for name, server in servers.items()})
+        moved = await stack.enter_async_context(ScriptedServer.local())
+        await moved.script(Rule(times=1, do=Behaviour(run=False, redirect="/mcp")))
+        specs = {name: server.spec for name, server in servers.items()}
+        pair = {"urls": [servers["modern"].url, moved.url.replace("127.0.0.1", "localhost")]}
+        named = home.configure({**specs, "moved": moved.spec, "pair": pair})
         found = await check(home, "-c", named)
         seen = {name: await server.requests() for name, server in servers.items()}
         again, said = await told_twice(home, "legacy", "program", "-c", named)
@@ -74,6 +78,21 @@ def test_a_session_is_tried_where_there_is_one(told: Told):
     assert tried.pop("modern") == "skipped"
     assert tried.pop("sessionless") == "skipped"
     assert set(tried.values()) == {"ok"}
+
+
+def test_a_redirect_inside_the_origin_is_followed_and_worth_a_word(told: Told):
+    moved = told[0].of("moved")
+    assert moved.warnings == ["redirect"]
+    assert moved.states["ping"] == "ok"
+
+
+def test_each_address_of_a_server_is_looked_at_and_a_name_is_looked_up(told: Told):
+    names = {one["server"] for one in told[0].findings}
+    first, second = sorted(name for name in names if name.startswith("pair at http://"))
+    assert told[0].of(first).states["dns"] == "skipped"
+    assert told[0].of(second).states["dns"] == "ok"
+    for name in (first, second):
+        assert told[0].of(name).states["ping"] == "ok"
 
 
 def asked(seen: Sequence[Recorded]) -> list[str]:

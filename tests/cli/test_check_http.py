@@ -84,7 +84,6 @@ SCRIPTED: dict[str, tuple[dict[str, Any], tuple[Rule, ...]]] = {
     "older": ({"transport": "sse"}, ()),
     "newer": ({}, (minting("opened-for-a-ping"),)),
     "moved": ({}, (always(redirect="http://elsewhere.test/mcp"),)),
-    "hop": ({}, (Rule(times=1, do=Behaviour(run=False, redirect="/mcp")),)),
     "busy": ({}, (always(status=429, headers={"Retry-After": "7"}, body=""),)),
     "away": ({}, (always(status=503, body=""),)),
     "sick": ({}, (always(status=500, body=""),)),
@@ -150,7 +149,6 @@ def test_a_fault_of_what_answers_is_named_with_its_cause_and_its_remedy(told: To
 @pytest.mark.parametrize(
     ("server", "faults"),
     [
-        ("hop", ["redirect"]),
         ("late", ["clock-skew"]),
         ("empty", ["no-tools"]),
         ("slow", ["slow"]),

@@ -11,7 +11,7 @@ from tests.cli.helpers_running import Home
 
 pytestmark = pytest.mark.requirement("O2")
 
-PATIENCE = 2.0
+PATIENCE = 3.0
 CHATTER = "import sys; print('Listening on port 3000', flush=True); sys.stdin.read()"
 
 

@@ -40,7 +40,7 @@ def finding_of(error: ConfigError) -> Finding:
         state=State.FAILED,
         seen=place,
         fault=trouble.fault,
-        cause=trouble.cause,
+        cause=error.problem,
         remedy=trouble.remedy,
     )
 
