@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 
 import aiohttp
@@ -130,9 +131,9 @@ def _describe(error: Exception) -> str:
         case aiohttp.ClientConnectorDNSError():
             return f"the name {error.host!r} cannot be resolved"
         case aiohttp.ClientProxyConnectionError():
-            return f"the proxy cannot be reached: {error.os_error.strerror}"
+            return f"the proxy cannot be reached: {_reason(error.os_error)}"
         case aiohttp.ClientConnectorError():
-            return f"cannot connect to {error.host}:{error.port}: {error.os_error.strerror}"
+            return f"cannot connect to {error.host}:{error.port}: {_reason(error.os_error)}"
         case aiohttp.ClientHttpProxyError():
             return f"the proxy refused: HTTP {error.status}"
         case aiohttp.ConnectionTimeoutError():
@@ -149,3 +150,8 @@ def _describe(error: Exception) -> str:
             return f"the connection broke: {error.strerror or type(error).__name__}"
         case _:
             return f"the connection failed: {type(error).__name__}"
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words: asyncio's own repeat the address, and are none for several at once."""
+    return os.strerror(error.errno) if error.errno else "none of its addresses answers"

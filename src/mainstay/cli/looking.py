@@ -18,6 +18,16 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(
+    events: Annotated[
+        str | None,
+        typer.Option(
+            "--events",
+            metavar="FILE",
+            help="Another process's servers and calls, from the events that it writes there: "
+            "event.to_json(), one a line. No server is opened.",
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigOption = None,
     url: UrlOption = None,
     command: CommandOption = None,
@@ -35,11 +45,17 @@ def watch(
 ) -> None:
     """Watch the servers: their health, and whatever they say and do.
 
-    Lists that change, log messages, connections that end and come back. Calls of other processes
-    cannot be seen. Ctrl-C or q ends it, with exit code 0.
+    Lists that change, log messages, connections that end and come back; with --events also the
+    calls of the process that writes them down. Ctrl-C or q ends it, with exit code 0.
     """
-    from mainstay.cli.looking_loop import looking
     from mainstay.cli.place import Place
+
+    if events is not None:
+        from mainstay.cli.looking_file import following
+
+        given = [one for one in (config, url, command, header) if one]
+        run(lambda: following(events, alone=not given, once=once, json=json), json=json)
+    from mainstay.cli.looking_loop import looking
 
     place = Place(config=config, url=url, command=command, headers=header or ())
     run(lambda: looking(place, interval, once=once, json=json), json=json)

@@ -13,11 +13,11 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from mainstay.cli import columns
 from mainstay.cli.ending import DONE
-from mainstay.cli.looking_events import Teller
+from mainstay.cli.looking_events import Teller, plain
 from mainstay.cli.looking_view import HEADS, dict_of, picture, row_of
 from mainstay.cli.place import Place, opened
 from mainstay.cli.screen import Screen
@@ -25,7 +25,11 @@ from mainstay.cli.standing import standings, tell_troubles
 from mainstay.events import Event
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from mainstay import Runtime, ServerStatus
+
+Draw: TypeAlias = "Callable[[RenderableType], None]"
 
 MOST = 1000
 """Events that are kept."""
@@ -106,7 +110,7 @@ async def _lines(runtime: Runtime, screen: Screen) -> None:
             if missed:
                 screen.note(f"warning: {missed} events came too fast, and are not shown")
             for event in events:
-                line = event.to_json() if screen.json else told(event)
+                line = event.to_json() if screen.json else told(plain(event))
                 if line is not None:
                     screen.write(f"{line}\n")
 
@@ -116,24 +120,23 @@ def _teller(runtime: Runtime) -> Teller:
 
 
 async def _live(runtime: Runtime, screen: Screen) -> None:
+    heard, told, lines = Heard(), _teller(runtime), deque[str](maxlen=MOST)
+    with contextlib.closing(runtime.observe(heard)), stage(screen) as (draw, ended):
+        while not ended.is_set():
+            draw(picture(runtime, list(lines), screen.console.height))
+            await heard.wait(BEAT)
+            lines.extend(filter(None, map(told, map(plain, heard.take()[0]))))
+    screen.say(runtime.summary())
+
+
+@contextlib.contextmanager
+def stage(screen: Screen) -> Generator[tuple[Draw, asyncio.Event]]:
+    """The whole terminal, given back at the end. The event is set once somebody presses q."""
     from rich.live import Live
 
-    heard, told, lines = Heard(), _teller(runtime), deque[str](maxlen=MOST)
     ended = asyncio.Event()
-    console = screen.console
-
-    with (
-        contextlib.closing(runtime.observe(heard)),
-        _keys(ended.set),
-        Live(
-            picture(runtime, [], console.height), console=console, screen=True, auto_refresh=False
-        ) as live,
-    ):
-        while not ended.is_set():
-            live.update(picture(runtime, list(lines), console.height), refresh=True)
-            await heard.wait(BEAT)
-            lines.extend(filter(None, map(told, heard.take()[0])))
-    screen.say(runtime.summary())
+    with _keys(ended.set), Live(console=screen.console, screen=True, auto_refresh=False) as live:
+        yield lambda what: live.update(what, refresh=True), ended
 
 
 @contextlib.contextmanager

@@ -12,23 +12,20 @@ if TYPE_CHECKING:
 
     from mainstay import Runtime, ServerStatus
 
-HEADS = ("server", "transport", "era", "health", "latency", "tools", "sessions", "calls", "errors")
+HEADS = ("server", "transport", "era", "version", "latency", "tools", "health")
 _COLOURS = {"healthy": "green", "down": "red", "needs authorization": "yellow"}
 
 
 def row_of(status: ServerStatus) -> tuple[str, ...]:
     latency = "" if status.latency is None else f"{status.latency * 1000:.0f} ms"
-    figures = status.figures
     return (
         status.name,
         status.transport,
         status.era or "",
-        status.health.value,
+        status.protocol_version or "",
         latency,
         "" if status.error else f"{status.tools}{' (stale)' if status.stale else ''}",
-        str(status.sessions),
-        f"{figures.calls} ({figures.in_flight} now)" if figures.in_flight else str(figures.calls),
-        str(figures.failed + figures.tool_errors),
+        status.health.value,
     )
 
 
@@ -37,14 +34,11 @@ def dict_of(status: ServerStatus) -> dict[str, Any]:
         "name": status.name,
         "transport": status.transport,
         "era": status.era,
+        "protocol_version": status.protocol_version,
         "health": status.health.value,
         "latency": status.latency,
         "tools": status.tools,
         "stale": status.stale,
-        "sessions": status.sessions,
-        "calls": status.figures.calls,
-        "in_flight": status.in_flight,
-        "errors": status.figures.failed + status.figures.tool_errors,
         "error": reason(status.error) or None,
     }
 
