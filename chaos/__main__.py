@@ -1,16 +1,15 @@
-"""`python -m chaos --calls N --seed S [--seconds T] [--plan] [--json FILE]`"""
+"""`python -m chaos --calls N --seed S [--seconds T] [--plan] [--json FILE] [--record]`"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-import logging
 import sys
 import tempfile
 from pathlib import Path
 
-from chaos import report
+from chaos import page, report
 from chaos.running import soaked
 from chaos.schedule import Schedule
 from chaos.soak import Limits
@@ -23,6 +22,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="begin no further call after so long")
     parser.add_argument("--plan", action="store_true", help="print the schedule, and do nothing")
     parser.add_argument("--json", type=Path, help="also write what was found to this file")
+    parser.add_argument("--record", action="store_true", help="and to results.json and the docs")
     given = parser.parse_args()
     if given.calls is None and given.seconds is None:
         given.calls = 5_000
@@ -31,9 +31,7 @@ def _arguments() -> argparse.Namespace:
 
 def _limits(given: argparse.Namespace) -> Limits:
     """At least a few quiet moments, and not too many."""
-    if given.calls is None:
-        return Limits(None, given.seconds, 2_000)
-    return Limits(given.calls, given.seconds, max(200, min(5_000, given.calls // 5)))
+    return Limits(given.calls, given.seconds, max(200, min(2_000, (given.calls or 0) // 8)))
 
 
 def main() -> int:
@@ -42,13 +40,15 @@ def main() -> int:
         for line in Schedule(given.seed).lines(given.calls or 5_000):
             print(line)
         return 0
-    logging.getLogger("mainstay").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         findings, judge = asyncio.run(soaked(given.seed, _limits(given), Path(folder)))
     for line in report.lines(findings, judge, given.seed):
         print(line)
+    found = report.as_json(findings, judge, given.seed)
     if given.json is not None:
-        given.json.write_text(json.dumps(report.as_json(findings, judge, given.seed), indent=1))
+        given.json.write_text(json.dumps(found, indent=1))
+    if given.record:
+        page.record(found)
     return 1 if findings.broken else 0
 
 

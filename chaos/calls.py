@@ -38,8 +38,9 @@ async def made(runtime: Runtime, step: Step) -> CallResult:
     if not step.watched:
         return await runtime.call(name, step.arguments, context=context, timeout=step.timeout)
     async with runtime.stream(name, step.arguments, context=context, timeout=step.timeout) as call:
-        async for _ in call:
-            pass
+        seen = [event async for event in call]
+        if [event.is_final for event in seen] != [False] * (len(seen) - 1) + [True]:
+            raise RuntimeError(f"a call's events are {[event.kind for event in seen]}")
         return await call.result()
 
 

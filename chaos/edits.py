@@ -1,6 +1,7 @@
 """Edits of the configuration while calls are in flight, and which edition may be in force when.
 
-One edit at a time. Each edit of headers is an edition; the ledger shows by which one a call went.
+One author, who makes one edit at a time; others forget principals, list and open servers again
+whenever they like. Each edit of headers is an edition; the ledger shows by which one a call went.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ _HASTE: dict[str, Any] = {
     "replay_rate": 200.0,
     "replay_burst": 500,
     "timeouts": {"connect": 5.0, "close": 2.0},
+    "keep_alive": 1.0,
 }
 """A server in trouble all the time is tried again sooner than one would otherwise."""
-_OWN: dict[str, dict[str, Any]] = {GUEST: {"max_sessions": 3}, VISITOR: {"session": "call"}}
-"""Less room than there are principals; and a session for each call."""
 
 
 class Edits:
@@ -40,8 +40,8 @@ class Edits:
     async def govern(self, runtime: Runtime) -> None:
         """From now on its configuration is edited here. It was opened with `configuration`."""
         self._runtime, self._applied = runtime, Counter(self._written)
-        if VISITOR in self._present:
-            await runtime.add({"name": VISITOR, **self._spec(VISITOR)})
+        self._present = {GUEST, VISITOR}
+        await runtime.add({"name": VISITOR, **self._spec(VISITOR)})
 
     def certain(self, server: str) -> int:
         """The oldest edition that a call which begins now may go by."""
@@ -51,13 +51,18 @@ class Edits:
         """The newest edition that a call which ends now may have gone by."""
         return self._written[server]
 
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The servers that there are, when no edit is under way."""
+        return tuple(name for name in BY_NAME if name not in {GUEST, VISITOR} - self._present)
+
     def configuration(self) -> dict[str, Any]:
         absent = {GUEST} - self._present
         return {name: self._spec(name) for name in BY_NAME if name not in {VISITOR, *absent}}
 
     def _spec(self, name: str) -> dict[str, Any]:
         edition = str(self._written[name])
-        spec = {**self._specs[name], **_HASTE, **_OWN.get(name, {})}
+        spec = {**self._specs[name], **_HASTE, **BY_NAME[name].own}
         if BY_NAME[name].kind != "stdio":
             return {**spec, "headers": {EDITION: edition}}
         return {**spec, "env": {**spec["env"], "EDITION": edition}}
@@ -65,41 +70,53 @@ class Edits:
     async def apply(self, event: Event) -> int:
         runtime = self._runtime
         assert runtime is not None
-        async with self._turn:
-            match event.kind:
-                case "headers edited" | "environment edited":
-                    return await self._edit(runtime, event.target)
-                case "guest comes or goes":
-                    self._present ^= {GUEST}
-                    return await self._reload(runtime, GUEST)
-                case "visitor comes or goes":
-                    await self._turn_visitor(runtime)
-                case "principal forgotten":
-                    await runtime.forget(event.target)
-                case "failed servers retried":
-                    await runtime.reconnect()
-                case "lists refreshed":
-                    await runtime.refresh()
-                case "event loop held up":
-                    time.sleep(event.seconds)  # noqa: ASYNC251
-                case _:
-                    raise ValueError(event.kind)
+        match event.kind:
+            case "headers edited" | "environment edited":
+                return await self._edit(runtime, event.target)
+            case "guest goes and comes" | "visitor goes and comes":
+                await self._go_and_come(runtime, event.target, event.seconds)
+            case "principal forgotten":
+                await runtime.forget(event.target)
+            case "failed servers retried":
+                await runtime.reconnect()
+            case "all servers opened again":
+                await runtime.reconnect(failed_only=False)
+            case "lists refreshed":
+                await runtime.refresh()
+            case "event loop held up":
+                time.sleep(event.seconds)
+            case _:
+                raise ValueError(event.kind)
         return 1
 
     async def _edit(self, runtime: Runtime, server: str) -> int:
-        self._written[server] += 1
-        return await self._reload(runtime, server)
+        async with self._turn:
+            self._written[server] += 1
+            return await self._reload(runtime, server)
 
     async def _reload(self, runtime: Runtime, server: str) -> int:
         edit = await runtime.reload(self.configuration())
         self._applied[server] = self._written[server]
         return len(edit.added) + len(edit.removed) + len(edit.changed)
 
-    async def _turn_visitor(self, runtime: Runtime) -> None:
-        if VISITOR in self._present:
-            await runtime.remove(VISITOR)
-        else:
-            self._written[VISITOR] += 1
-            await runtime.add({"name": VISITOR, **self._spec(VISITOR)})
-            self._applied[VISITOR] = self._written[VISITOR]
-        self._present ^= {VISITOR}
+    async def _go_and_come(self, runtime: Runtime, server: str, seconds: float) -> None:
+        """Others may do the same at the same time: who is gone already goes no further."""
+        try:
+            await self._be(runtime, server, present=False)
+            await asyncio.sleep(seconds)
+        finally:
+            await self._be(runtime, server, present=True)
+
+    async def _be(self, runtime: Runtime, server: str, *, present: bool) -> None:
+        async with self._turn:
+            if present == (server in self._present):
+                return
+            self._present ^= {server}
+            if server == GUEST:
+                await self._reload(runtime, GUEST)
+            elif not present:
+                await runtime.remove(VISITOR)
+            else:
+                self._written[VISITOR] += 1
+                await runtime.add({"name": VISITOR, **self._spec(VISITOR)})
+                self._applied[VISITOR] = self._written[VISITOR]

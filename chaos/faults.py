@@ -80,6 +80,8 @@ TROUBLES: Mapping[str, Trouble] = {
     "sessions forgotten": Trouble(NET, weight=6),
     "connections reset": Trouble(NET),
     "connections closed": Trouble(NET),
+    "all restarted": Trouble(NET, weight=1),
+    "all connections reset": Trouble(NET, weight=1),
     "deaf": Trouble(NET, 0.8),
     "refusing": Trouble(NET, 0.4),
     "throttled": Trouble(NET, 0.6),
@@ -93,10 +95,16 @@ TROUBLES: Mapping[str, Trouble] = {
     "processes stopped": Trouble(PIPES, 0.6, weight=3),
     "headers edited": Trouble((), weight=8),
     "environment edited": Trouble((), weight=2),
-    "guest comes or goes": Trouble((), weight=5),
-    "visitor comes or goes": Trouble((), weight=5),
+    "guest goes and comes": Trouble((), 1.5, weight=5),
+    "visitor goes and comes": Trouble((), 1.5, weight=5),
     "principal forgotten": Trouble((), weight=4),
     "failed servers retried": Trouble((), weight=2),
+    "all servers opened again": Trouble((), weight=1),
     "lists refreshed": Trouble((), weight=2),
     "event loop held up": Trouble((), 0.3, weight=2),
 }
+OF_ONE: Mapping[str, str] = {
+    "all restarted": "restart",
+    "all connections reset": "connections reset",
+}
+"""Troubles of all servers with an address at once, and what befalls each."""

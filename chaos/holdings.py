@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,17 @@ _PROC = Path("/proc/self")
 """Linux only; elsewhere tasks alone are counted."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _MB = 1 << 20
+_PAUSE = 1.2
+"""Seconds; longer than idle sockets are kept."""
 
 LEFT = "nothing is left when the runtime is closed"
 GROWS = "what a runtime holds does not grow with the calls that it makes"
-TASKS, FILES, CHILDREN, MEMORY = 40, 40, 8, 24 * _MB
-"""How much more a quiet moment may hold than the first ones did: sessions come and go."""
+ROOM = {"tasks": 12, "files": 12, "children": 2, "memory": 24 * _MB}
+"""How much more the last moments may hold than the first ones did: a stream that is being opened
+again, a socket that is not idle for long enough.
+"""
+_ENOUGH = 3
+"""Moments in which growth can be told from chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,18 @@ def held() -> Holdings:
     """Now, with what the collector can find gone."""
     gc.collect()
     return Holdings(len(asyncio.all_tasks()), _files(), _children(), _memory())
+
+
+async def settled(within: float) -> Holdings:
+    """As soon as it does not become less any more: idle sockets are on their way out."""
+    least, end = held(), time.monotonic() + within
+    while time.monotonic() < end:
+        await asyncio.sleep(_PAUSE)
+        now = held()
+        if now.tasks >= least.tasks and now.files >= least.files and now.children >= least.children:
+            return least
+        least = now
+    return least
 
 
 def _files() -> int:
@@ -63,13 +82,14 @@ def leftovers(before: Holdings, after: Holdings) -> Iterator[Broken]:
 
 
 def growth(quiet: Sequence[Holdings]) -> Iterator[Broken]:
-    """Of the last quiet moments beside the first ones; the very first is warm-up."""
-    if len(quiet) < 4:
+    """Of the last quiet moments beside the first ones, by the least that they held; the very first
+    is warm-up.
+    """
+    if len(quiet) < _ENOUGH:
         return
     third = max(1, (len(quiet) - 1) // 3)
     early, late = quiet[1 : 1 + third], quiet[-third:]
-    allowed = {"tasks": TASKS, "files": FILES, "children": CHILDREN, "memory": MEMORY}
-    for name, room in allowed.items():
+    for name, room in ROOM.items():
         first, last = (min(getattr(one, name) for one in part) for part in (early, late))
         if last > first + room:
             yield Broken(GROWS, None, f"early: {early[0]}", f"late: {late[-1]}")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.scene import BY_NAME, EDITION, MOST_RUNS, NOBODY, REPLAYABLE, token
+from chaos.scene import BY_NAME, EDITION, MOST_RUNS, NOBODY, token
 from chaos.schedule import Schedule, Step
 
 
@@ -54,10 +54,15 @@ OWN_PLACE = "a call runs where it was addressed to"
 OWN_HEADERS = "a call carries its own principal's headers"
 OWN_SESSION = "no session serves two principals"
 IN_FORCE = "a call goes by a configuration that was in force while it ran"
-INVARIANTS = (
+CANCELS = "a caller that is cancelled sees its cancellation, and nothing else"
+HUSHED = "no token is shown in an error, an event or a log line"
+OF_CALLS = (
     *(ENDS, SAYS, ONCE, NEVER, AT_MOST),
-    *(OWN_ANSWER, OWN_PLACE, OWN_HEADERS, OWN_SESSION, IN_FORCE),
+    *(OWN_ANSWER, OWN_PLACE, OWN_HEADERS, OWN_SESSION, IN_FORCE, CANCELS, HUSHED),
 )
+"""Invariants that are about single calls."""
+CALM = "calm"
+"""The first word of a call's key that is made in a quiet moment: no step of the schedule."""
 
 
 class Judge:
@@ -76,6 +81,9 @@ class Judge:
         self.granted: Counter[str] = Counter()
         """Faults of calls that were really injected."""
         self.outcomes: Counter[tuple[str, str]] = Counter()
+        """By server, and what was said."""
+        self.errors: Counter[str] = Counter()
+        """By their types."""
 
     # -- what the client says -------------------------------------------------------------------
 
@@ -95,11 +103,15 @@ class Judge:
         self._said[number], self._newest[number] = said, edition
         self._words[number] = words
         self.outcomes[self._schedule.step(number).server, said.name] += 1
+        if said is not Said.COMPLETED:
+            self.errors[words.partition(":")[0]] += 1
 
     # -- what the servers wrote -----------------------------------------------------------------
 
     def reads(self, server: str, line: list[Any]) -> Iterator[Broken]:
         """One line of a journal."""
+        if line[1].startswith(CALM):
+            return
         number = int(line[1])
         step = self._schedule.step(number)
         if line[0] == "wish":
@@ -145,7 +157,8 @@ class Judge:
         self._open.clear()
 
     def _judged(self, number: int, said: Said, runs: int) -> str | None:
-        most = MOST_RUNS if self._schedule.step(number).tool in REPLAYABLE else 1
+        step = self._schedule.step(number)
+        most = MOST_RUNS if step.tool in BY_NAME[step.server].replayed else 1
         match said:
             case Said.NOTHING:
                 return ENDS
@@ -165,6 +178,7 @@ class Judge:
 
     def accuse(self, invariant: str, number: int, evidence: str) -> Broken:
         """Something that the soak itself has seen."""
+        self._guilty.add((invariant, number))
         return self._broken(invariant, number, evidence)
 
     def _broken(self, invariant: str, number: int, ledger: str) -> Broken:

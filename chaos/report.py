@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from chaos.faults import FAULTS, TROUBLES
+from chaos.holdings import Holdings
 from chaos.judge import Broken, Judge, Said
 from chaos.scene import SERVERS
 from chaos.soak import Findings
@@ -35,10 +36,20 @@ def lines(findings: Findings, judge: Judge, seed: int) -> Iterator[str]:
     rate = findings.calls / findings.seconds if findings.seconds else 0.0
     yield f"seed {seed}: {findings.calls} calls in {findings.seconds:.0f} s ({rate:.0f}/s)"
     yield from _outcomes(judge)
+    yield "errors: " + _counted(dict(judge.errors.most_common()))
+    yield "callers: " + _counted(dict(findings.callers))
     yield "faults of calls: " + _counted({name: judge.granted[name] for name in FAULTS})
     yield "troubles: " + _counted({name: findings.troubles[name] for name in TROUBLES})
     yield "what they hit: " + _counted({name: findings.hits[name] for name in TROUBLES})
-    yield f"latest end: {max(0.0, findings.latest):.2f} s after its deadline"
+    yield f"latest end: {max(0.0, findings.latest):.2f} s after its deadline: {findings.latest_of}"
+    yield (
+        f"the event loop stood still for {findings.lag:.2f} s at most, and worked for"
+        f" {findings.work:.2f} s without a pause"
+    )
+    yield (
+        f"all served again within {findings.recovery:.2f} s after a round,"
+        f" in {findings.moments} rounds and {findings.shifts} runtimes"
+    )
     if findings.quiet:
         yield f"held at the first quiet moment: {findings.quiet[0]}"
         yield f"held at the last one: {findings.quiet[-1]}"
@@ -61,6 +72,10 @@ def _counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
+def _first_and_last(findings: Findings) -> list[Holdings]:
+    return [findings.quiet[0], findings.quiet[-1]] if findings.quiet else []
+
+
 def as_json(findings: Findings, judge: Judge, seed: int) -> dict[str, Any]:
     outcomes: dict[str, dict[str, int]] = {}
     for (server, said), count in judge.outcomes.items():
@@ -68,11 +83,18 @@ def as_json(findings: Findings, judge: Judge, seed: int) -> dict[str, Any]:
     return {
         "seed": seed,
         "calls": findings.calls,
+        "runtimes": findings.shifts,
         "seconds": round(findings.seconds, 1),
         "outcomes": outcomes,
+        "errors": dict(judge.errors),
+        "callers": dict(findings.callers),
         "faults": dict(judge.granted),
         "troubles": dict(findings.troubles),
         "hits": dict(findings.hits),
-        "latest": round(findings.latest, 3),
+        "latest": round(max(0.0, findings.latest), 2),
+        "lag": round(findings.lag, 2),
+        "work": round(findings.work, 2),
+        "recovery": round(findings.recovery, 2),
+        "memory": [round(one.memory / (1 << 20), 1) for one in _first_and_last(findings)],
         "broken": [told(broken, seed, findings.calls) for broken in findings.broken],
     }

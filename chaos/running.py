@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from chaos.edits import Edits
@@ -13,9 +14,8 @@ from chaos.schedule import Schedule
 from chaos.soak import Findings, Limits, Soak
 from mainstay import Backoff, Runtime
 from mainstay._runtime.options import Options
+from mainstay.stores import MemorySessionStore
 
-CLOSING = 10.0
-"""Seconds in which sockets and processes are gone after the runtime is closed."""
 _GLANCE = 0.02
 _OPTIONS: Options = {
     "backoff": Backoff(first=0.1, cap=1.0),
@@ -24,25 +24,32 @@ _OPTIONS: Options = {
 }
 
 
-async def soaked(seed: int, limits: Limits, folder: Path) -> tuple[Findings, Judge]:
-    """What was found, and the judge who knows the counts."""
+async def soaked(
+    seed: int, limits: Limits, folder: Path, runtime_of: Callable[..., Runtime] = Runtime
+) -> tuple[Findings, Judge]:
+    """What was found, and the judge who knows the counts. Who doubts the judge has another runtime
+    made, one that lies.
+    """
     async with World(folder) as world:
-        edits = Edits(world.specs)
+        edits, store = Edits(world.specs), MemorySessionStore()
         soak = Soak(Schedule(seed), world, edits, Journals(folder), limits)
-        while not soak.is_over:
-            before = held()
-            runtime = Runtime(edits.configuration(), **_OPTIONS)
-            async with runtime:
-                await edits.govern(runtime)
-                await soak.shift(runtime)
-            soak.findings.broken += await _left(before, world)
+        async with soak.witness.listening():
+            while not soak.is_over:
+                before = held()
+                # The first by itself; each later one goes on in the sessions of the one before.
+                kept: Options = {**_OPTIONS, "store": store if soak.findings.shifts else None}
+                runtime = runtime_of(edits.configuration(), **kept)
+                async with runtime:
+                    await edits.govern(runtime)
+                    await soak.shift(runtime)
+                soak.findings.broken += await _left(before, world, limits.closing)
         return soak.finish(), soak.judge
 
 
-async def _left(before: Holdings, world: World) -> list[Broken]:
+async def _left(before: Holdings, world: World, within: float) -> list[Broken]:
     """Nothing, within a time in which what was closed is gone."""
     try:
-        async with asyncio.timeout(CLOSING):
+        async with asyncio.timeout(within):
             while list(leftovers(before, held())) or any((await world.holdings()).values()):
                 await asyncio.sleep(_GLANCE)
     except TimeoutError:

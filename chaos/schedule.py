@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from chaos.faults import FAULTS, TROUBLES
-from chaos.scene import BY_NAME, GUEST, NOBODY, PRINCIPALS, SERVERS, VISITOR, Server
+from chaos.scene import BY_NAME, GUEST, NOBODY, PLACES, PRINCIPALS, SERVERS, VISITOR, Server
 
 DEADLINE = 6.0
 ROTATION = 500
@@ -22,7 +22,7 @@ _FAULTY = {"http": 0.16, "sse": 0.08, "stdio": 0.06}
 """On a pipe one fault hits all that are under way."""
 _HASTY, _CANCELLED, _WATCHED = 0.03, 0.04, 0.10
 _PADDED, _PAD = 0.04, 20_000
-_TROUBLED = 1 / 60
+_TROUBLED = 1 / 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Event:
     number: int
     kind: str
     target: str
-    """A server; a principal, if one is forgotten."""
+    """An address, a server, or a principal, if one is forgotten."""
     seconds: float = 0.0
     amount: int = 0
     """Of bytes."""
@@ -127,7 +127,7 @@ def _fault(dice: random.Random, server: Server) -> str:
 def _target(dice: random.Random, kind: str) -> str:
     kinds = TROUBLES[kind].kinds
     if kinds:
-        return dice.choice([server.name for server in SERVERS if server.kind in kinds])
+        return dice.choice([name for name, server in PLACES.items() if server.kind in kinds])
     match kind:
         case "principal forgotten":
             return dice.choice(PRINCIPALS)

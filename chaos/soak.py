@@ -7,25 +7,29 @@ journals are read, the calls judged, and what the process holds is counted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from chaos.calls import made, stated
+from chaos.calm import recovered
 from chaos.edits import Edits
 from chaos.faults import FAULTS, TROUBLES
-from chaos.holdings import Holdings, growth, held
-from chaos.judge import ENDS, OWN_ANSWER, Broken, Judge
+from chaos.holdings import Holdings, growth, settled
+from chaos.judge import CANCELS, ENDS, HUSHED, OWN_ANSWER, Broken, Judge, Said
 from chaos.link import Journals, World
-from chaos.schedule import Event, Schedule, Step
+from chaos.scene import PRINCIPALS, SECRET
+from chaos.schedule import DEADLINE, Event, Schedule, Step
+from chaos.witness import Witness
 from mainstay import CallResult, MainstayError, Runtime
 
 IN_FLIGHT = 64
-GRACE = 5.0
-"""Seconds after its deadline in which a call must have ended, on a machine that is busy."""
 BREATH = 0.05
 """Seconds that a caller waits whose call was not even sent: an outage must not use up the soak."""
-ROUNDS = 4
+ROUNDS = 8
 """Of a shift."""
 LAST_CALLS = 100
 """During which a runtime is closed."""
@@ -34,14 +38,29 @@ ENOUGH = 20_000
 INJECTED = "every fault was injected"
 EDITED = "an edit ends, in a way that its author is prepared for"
 PATIENCE = 60.0
+SETTLING = 5.0
+"""Seconds for idle sockets to go."""
 QUIET = "nothing is in flight when every call has ended"
+USEFUL = "most calls complete, whatever happens"
+MOST, OF_AT_LEAST = 0.5, 1_000
+"""The share, and of how many calls at least."""
 
 
 @dataclass(slots=True)
 class Limits:
+    """How much there is to do, and the patience with each part of it: seconds, on a machine that
+    is busy with other things as well.
+    """
+
     calls: int | None
-    seconds: float | None
-    round: int = 5_000
+    seconds: float | None = None
+    round: int = 2_000
+    grace: float = 5.0
+    """After its deadline, in which a call must have ended."""
+    recovery: float = 30.0
+    """After a round, in which every server must serve again."""
+    closing: float = 10.0
+    """After the runtime is closed, in which sockets and processes must be gone."""
 
 
 @dataclass(slots=True)
@@ -58,6 +77,19 @@ class Findings:
     """Connections, processes and the like that they hit."""
     latest: float = 0.0
     """Seconds after its deadline that a call ended."""
+    latest_of: str = ""
+    """Which one, and what it said."""
+    lag: float = 0.0
+    """Seconds that the event loop stood still at most."""
+    work: float = 0.0
+    """Seconds of processor time between two looks at it that were to be 0.05 s apart."""
+    callers: Counter[str] = field(default_factory=Counter[str])
+    """Those that were cancelled, had little time, or watched their calls."""
+    recovery: float = 0.0
+    """Seconds that it took at most, after a round, until every server served again."""
+    moments: int = 0
+    """Quiet ones."""
+    shifts: int = 0
 
 
 class Soak:
@@ -70,6 +102,7 @@ class Soak:
         self._journals, self._limits = journals, limits
         self.judge = Judge(schedule)
         self.findings = Findings()
+        self.witness = Witness()
         self._next = 0
         self._began = time.monotonic()
 
@@ -85,23 +118,33 @@ class Soak:
 
     async def shift(self, runtime: Runtime) -> None:
         """A few rounds with a runtime that is open; it is closed in the middle of the last one."""
-        for _ in range(ROUNDS):
-            await self._round(runtime, self._limits.round)
-            self._look_for_flights(runtime)
-            self.findings.quiet.append(held())
-            if self.is_over:
-                break
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._round(runtime, LAST_CALLS))
-            await asyncio.sleep(BREATH)
-            await runtime.aclose()
+        measured = len(self.findings.quiet)
+        with contextlib.closing(runtime.observe(self.witness)):
+            for number in range(ROUNDS):
+                await self._round(runtime, self._limits.round)
+                await self._quiet_moment(runtime)
+                if number % 2 == 0 or self.is_over:
+                    await self._take_stock()
+                if self.is_over:
+                    break
+            self.findings.broken += growth(self.findings.quiet[measured:])
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._round(runtime, LAST_CALLS))
+                await asyncio.sleep(BREATH)
+                await runtime.aclose()
+        self.findings.broken += self.witness.findings(quiet=True)
+        self.findings.shifts += 1
 
     def finish(self) -> Findings:
         self.read()
         self.findings.calls = self._next
+        self.findings.lag, self.findings.work = self.witness.lag, self.witness.work
+        self.findings.broken += self.witness.findings(quiet=True)
         self.findings.seconds = time.monotonic() - self._began
-        self.findings.broken += growth(self.findings.quiet)
-        self._look_for_missing_faults()
+        if self.findings.shifts > 1:
+            self.findings.broken += growth(self.findings.quiet)
+        self.findings.broken += [*missing(self.findings, self.judge)]
+        self.findings.broken += [*too_few(self.findings, self.judge)]
         return self.findings
 
     async def _round(self, runtime: Runtime, calls: int) -> None:
@@ -127,30 +170,38 @@ class Soak:
         loop = asyncio.get_running_loop()
         task = loop.create_task(made(runtime, step))
         deadline = loop.time() + step.timeout
-        leaving = None
+        left: list[bool] = []
         if step.cancel_after is not None:
-            leaving = loop.call_later(step.cancel_after, task.cancel)
-        await asyncio.wait((task,), timeout=step.timeout + GRACE)
-        if leaving is not None:
-            leaving.cancel()
+            loop.call_later(step.cancel_after, lambda: left.append(task.cancel()))
+        await asyncio.wait((task,), timeout=step.timeout + self._limits.grace)
         if not task.done():
             await self._give_up(step, task)
             return
-        self.findings.latest = max(self.findings.latest, loop.time() - deadline)
+        self._count(step, cancelled=any(left))
         statement = stated(step, task)
+        if (late := loop.time() - deadline) > self.findings.latest:
+            self.findings.latest, self.findings.latest_of = late, f"{step}, {statement.words}"
+        if any(left) and statement.said is not Said.CANCELLED:
+            self._accuse(CANCELS, step.number, statement.words)
         self.judge.ends(
             step.number, statement.said, statement.words, self._edits.possible(step.server)
         )
         if statement.foreign:
             self._accuse(OWN_ANSWER, step.number, f"the result is {statement.foreign}")
-        if statement.said.name == "NOT_RUN":
+        if SECRET in statement.words:
+            self._accuse(HUSHED, step.number, "the words of the error")
+        if statement.said is Said.NOT_RUN:
             await asyncio.sleep(BREATH)
 
+    def _count(self, step: Step, *, cancelled: bool) -> None:
+        self.findings.callers["cancelled"] += cancelled
+        self.findings.callers["in a hurry"] += step.timeout < DEADLINE
+        self.findings.callers["watching"] += step.watched
+
     async def _give_up(self, step: Step, task: asyncio.Task[CallResult]) -> None:
-        frames = " < ".join(f"{f.f_code.co_qualname}:{f.f_lineno}" for f in task.get_stack())
-        self._accuse(ENDS, step.number, f"it waits in {frames}")
+        self._accuse(ENDS, step.number, f"it waits in {waiting(task)}")
         task.cancel()
-        await asyncio.wait((task,), timeout=GRACE)
+        await asyncio.wait((task,), timeout=self._limits.grace)
 
     def _accuse(self, invariant: str, number: int, evidence: str) -> None:
         self.findings.broken.append(self.judge.accuse(invariant, number, evidence))
@@ -178,6 +229,22 @@ class Soak:
 
     # -- quiet moments --------------------------------------------------------------------------
 
+    async def _quiet_moment(self, runtime: Runtime) -> None:
+        found = self.findings
+        self._look_for_flights(runtime)
+        seconds, unserved = await recovered(
+            runtime, self._edits.present, found.moments, self._limits.recovery
+        )
+        found.recovery, found.moments = max(found.recovery, seconds), found.moments + 1
+        found.broken += unserved
+        found.broken += self.witness.findings(quiet=True)
+
+    async def _take_stock(self) -> None:
+        """Without the sessions of principals, so that it is the same at any time."""
+        forgotten = (Event(self._next, "principal forgotten", one) for one in PRINCIPALS)
+        await asyncio.gather(*(self._edit(event) for event in forgotten))
+        self.findings.quiet.append(await settled(SETTLING))
+
     def read(self) -> None:
         found = self.findings.broken
         for server, line in self._journals.news():
@@ -191,10 +258,27 @@ class Soak:
                 shown = f"{status.in_flight} in flight at {status.name}"
                 self.findings.broken.append(Broken(QUIET, None, shown, "every call has ended"))
 
-    def _look_for_missing_faults(self) -> None:
-        if self.findings.calls < ENOUGH:
-            return
-        missing = [name for name in FAULTS if not self.judge.granted[name]]
-        missing += [name for name in TROUBLES if not self.findings.hits[name]]
-        if missing:
-            self.findings.broken.append(Broken(INJECTED, None, "", f"none of: {missing}"))
+
+def waiting(task: asyncio.Task[Any]) -> str:
+    """Where a task stands, the innermost first; a task's own stack ends at its outermost."""
+    frames: list[str] = []
+    inner: Any = task.get_coro()
+    while (frame := getattr(inner, "cr_frame", None)) is not None:
+        frames.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+        inner = inner.cr_await
+    return " < ".join(reversed(frames))
+
+
+def missing(findings: Findings, judge: Judge) -> Iterator[Broken]:
+    """Faults that did not come, after so many calls that all should have."""
+    absent = [name for name in FAULTS if not judge.granted[name]]
+    absent += [name for name in TROUBLES if not findings.hits[name]]
+    if absent and findings.calls >= ENOUGH:
+        yield Broken(INJECTED, None, "", f"none of: {absent}")
+
+
+def too_few(findings: Findings, judge: Judge) -> Iterator[Broken]:
+    """A client that says no to everything tells no lie, and is of no use."""
+    completed = sum(n for (_, said), n in judge.outcomes.items() if said == Said.COMPLETED.name)
+    if completed < MOST * findings.calls and findings.calls >= OF_AT_LEAST:
+        yield Broken(USEFUL, None, f"{completed} of {findings.calls} completed", "the whole")

@@ -15,14 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chaos.faults import TROUBLES
-from chaos.scene import SERVERS, TOOLS, Server
+from chaos.faults import OF_ONE, TROUBLES
+from chaos.scene import PLACES, TOOLS, Server
 from mainstay.testing import FaultProxy, ScriptedServer
 from mainstay.testing.scripted import ScriptedProgram
 
 
 class Place:
-    """One server and what stands in front of it. One trouble at a time."""
+    """One address of a server, and what stands in front of it. One trouble at a time."""
 
     def __init__(self, server: ScriptedServer, proxy: FaultProxy | None) -> None:
         self.server, self.proxy = server, proxy
@@ -135,6 +135,7 @@ async def _open(stack: contextlib.AsyncExitStack, server: Server, journal: Path)
     if server.kind == "stdio":
         return Place(await stack.enter_async_context(ScriptedServer.stdio(**shared)), None)
     shared["encoding"] = "sse" if server.era == "modern" else "json"
+    shared["session_loss"] = server.loss
     if server.kind == "sse":
         shared["transport"] = "sse"
     scripted = await stack.enter_async_context(ScriptedServer.spawn(**shared))
@@ -142,11 +143,24 @@ async def _open(stack: contextlib.AsyncExitStack, server: Server, journal: Path)
     return Place(scripted, proxy)
 
 
+def _specs(places: dict[str, Place]) -> dict[str, dict[str, Any]]:
+    """As they are configured: a server with several addresses is one."""
+    specs: dict[str, dict[str, Any]] = {}
+    for name, place in places.items():
+        spec = specs.setdefault(PLACES[name].name, place.spec)
+        if PLACES[name].addresses > 1:
+            spec.setdefault("urls", []).append(spec.pop("url", None) or place.spec["url"])
+    return specs
+
+
 async def _obey(places: dict[str, Place], order: dict[str, Any]) -> Any:
     if order["order"] == "holdings":
         return {name: await place.holds() for name, place in places.items()}
-    place = places[order["target"]]
-    return await place.befall(order["kind"], order["seconds"], order["amount"])
+    kind, seconds, amount = order["kind"], order["seconds"], order["amount"]
+    if (of_one := OF_ONE.get(kind)) is None:
+        return await places[order["target"]].befall(kind, seconds, amount)
+    fitting = [place for place in places.values() if place.proxy is not None]
+    return sum(await asyncio.gather(*(p.befall(of_one, seconds, amount) for p in fitting)))
 
 
 async def _answer(places: dict[str, Place], order: dict[str, Any]) -> None:
@@ -172,8 +186,11 @@ async def _orders() -> asyncio.StreamReader:
 async def main(folder: Path) -> None:
     orders = await _orders()
     async with contextlib.AsyncExitStack() as stack:
-        places = {s.name: await _open(stack, s, folder / s.name) for s in SERVERS}
-        _say({name: place.spec for name, place in places.items()})
+        places = {
+            name: await _open(stack, server, folder / server.name)
+            for name, server in PLACES.items()
+        }
+        _say(_specs(places))
         async with asyncio.TaskGroup() as tasks:
             while raw := await orders.readline():
                 tasks.create_task(_answer(places, json.loads(raw)))

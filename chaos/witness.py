@@ -1,0 +1,108 @@
+"""Hears all that a runtime tells the world: events, log lines, warnings, and errors that nobody
+was there to catch. Finds what is wrong with them, and how long the event loop stood still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import warnings
+from collections.abc import AsyncIterator
+from typing import Any
+
+from chaos.judge import HUSHED, Broken
+from chaos.scene import SECRET
+from mainstay.events import CallEvent, Event, Failed, Started
+
+ONE_END = "a call has one beginning and one end among the events, and nothing after"
+CAUGHT = "nothing fails where nobody looks"
+_TELLING = (ResourceWarning, RuntimeWarning)
+"""A socket that nobody closed; a coroutine that nobody awaited."""
+_TICK = 0.05
+_MOST = 20
+"""Findings of one kind; more would say nothing more."""
+
+
+class Witness(logging.Handler):
+    """An observer of one runtime at a time, and a handler of mainstay's log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lag = self.work = 0.0
+        """Seconds that the event loop stood still at most; and that it worked at most without a
+        pause: the rest of the former is the machine's.
+        """
+        self._running: set[str] = set()
+        self._ended: set[str] = set()
+        self._broken: list[Broken] = []
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Failed):
+            self._look_for_secrets(str(event.error))
+        if not isinstance(event, CallEvent) or not event.call_id:
+            return
+        if event.call_id in self._ended or (
+            isinstance(event, Started) and event.call_id in self._running
+        ):
+            self._accuse(ONE_END, f"{event.kind} of {event.call_id}, which had it already")
+        self._running.add(event.call_id)
+        if event.is_final:
+            self._running.discard(event.call_id)
+            self._ended.add(event.call_id)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._look_for_secrets(self.format(record))
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """To everything but events. Nobody else has to read the log: it is full of troubles that
+        were ordered.
+        """
+        log, loop = logging.getLogger("mainstay"), asyncio.get_running_loop()
+        handed_on, log.propagate = log.propagate, False
+        log.addHandler(self)
+        loop.set_exception_handler(self._on_uncaught)
+        ticking = asyncio.create_task(self._tick())
+        try:
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                yield
+            for warning in heard:
+                if issubclass(warning.category, _TELLING):
+                    self._accuse(CAUGHT, f"{warning.category.__name__}: {warning.message}")
+        finally:
+            ticking.cancel()
+            loop.set_exception_handler(None)
+            log.removeHandler(self)
+            log.propagate = handed_on
+
+    def _on_uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._accuse(CAUGHT, f"{context.get('message')}: {context.get('exception')!r}"[:500])
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            before, worked = loop.time(), time.thread_time()
+            await asyncio.sleep(_TICK)
+            self.lag = max(self.lag, loop.time() - before - _TICK)
+            self.work = max(self.work, time.thread_time() - worked)
+
+    def findings(self, *, quiet: bool) -> list[Broken]:
+        """Since the last time. When it is quiet, every call has had its end."""
+        if quiet:
+            for call in self._running:
+                self._accuse(ONE_END, f"{call} began, and has no end")
+            self._running.clear()
+        self._ended.clear()
+        found, self._broken = self._broken, []
+        return found
+
+    def _look_for_secrets(self, text: str) -> None:
+        if SECRET in text:
+            self._accuse(HUSHED, text[:300])
+
+    def _accuse(self, invariant: str, evidence: str) -> None:
+        if sum(broken.invariant == invariant for broken in self._broken) < _MOST:
+            self._broken.append(Broken(invariant, None, evidence, "what a witness heard"))
