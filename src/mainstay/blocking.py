@@ -56,7 +56,7 @@ def _blocking(
 ) -> Callable[Concatenate[Runtime, P], T]:
     @functools.wraps(method)
     def blocking(self: Runtime, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(lambda inner: method(inner, *args, **kwargs))  # pyright: ignore[reportPrivateUsage]
+        return self.run(lambda inner: method(inner, *args, **kwargs))
 
     return blocking
 
@@ -177,8 +177,7 @@ class Runtime:
 
     @classmethod
     def open(cls, config: object = None, **options: Unpack[Options]) -> Self:
-        """`with Runtime.open("mcp.json") as runtime`: a runtime that is open inside of the block.
-        The options are those of `Runtime`."""
+        """`with Runtime.open("mcp.json") as runtime`: one that is open inside of the block."""
         return cls(config, **options)
 
     def __repr__(self) -> str:
@@ -223,11 +222,12 @@ class Runtime:
 
     def _leave(self, portal: Portal) -> None:
         with self._turn:
-            if self._portal is portal:
-                self._portal = None
+            self._portal = None if self._portal is portal else self._portal
         portal.stop()
 
-    def _run(self, work: Callable[[AsyncRuntime], Awaitable[T]]) -> T:
+    def run(self, work: Callable[[AsyncRuntime], Awaitable[T]]) -> T:
+        """Do what has no method here, with the `mainstay.Runtime` behind this one, and wait for it:
+        `runtime.run(lambda runtime: compose.run(runtime, plan))`."""
         return self._open_portal().run(lambda: work(self._inner))
 
     def _open_portal(self) -> Portal:
@@ -262,8 +262,7 @@ class Runtime:
         return self._inner.summary()
 
     def observe(self, observer: Observer) -> Observation:
-        """Have `observer` called with every event, in the loop's thread, until the handle is
-        closed."""
+        """Have `observer` told every event, in the loop's thread, until the handle is closed."""
         return self._inner.observe(observer)
 
     # -- everything else ------------------------------------------------------------------------
@@ -275,15 +274,16 @@ class Runtime:
     def resolve(self, names: Iterable[ToolName], context: CallContext | None = None) -> list[Tool]:
         """The tools of these names, in their order: all of them, or an error that names all that
         are missing. They can be called as they are, and then speak for the same context."""
-        found = self._run(lambda inner: inner.resolve(names, context))
+        found = self.run(lambda inner: inner.resolve(names, context))
         return [Tool.of(tool, self) for tool in found]
 
     @_like(AsyncRuntime.search)
     def search(self, *args: Any, **kwargs: Any) -> list[Tool]:
-        found = self._run(lambda inner: inner.search(*args, **kwargs))
+        found = self.run(lambda inner: inner.search(*args, **kwargs))
         return [Tool.of(tool, self) for tool in found]
 
     call = _blocking(AsyncRuntime.call)
+    read_result = _blocking(AsyncRuntime.read_result)
     catalogue_for = _blocking(AsyncRuntime.catalogue_for)
     refresh = _blocking(AsyncRuntime.refresh)
     reconnect = _blocking(AsyncRuntime.reconnect)
