@@ -16,7 +16,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install --quiet --cons
 TEST  := $(BIN)/python -m pytest tests $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadscope)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench interop conformance peers docs lint types format snapshot clean
+.PHONY: help install demo test check bench chaos interop conformance peers docs lint types format snapshot clean
 
 help:
 	@echo "make install    the virtual environment, with mainstay and the tools in it"
@@ -24,6 +24,7 @@ help:
 	@echo "make test       the tests"
 	@echo "make check      all that CI runs: format, lint, types, imports, docs, tests, coverage"
 	@echo "make bench      measure the cost of a call"
+	@echo "make chaos      100,000 calls in a world full of trouble; CALLS=20000 SEED=12 for others"
 	@echo "make interop    other people's servers, from npm and PyPI, and the table of what works"
 	@echo "make conformance  the protocol's own suite, and its table"
 	@echo "make peers      each framework's own MCP integration beside ours, in trouble"
@@ -76,6 +77,13 @@ check: lint types docs
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/calls.py
+
+# The same calls and the same troubles for the same seed. What it finds goes into the docs with
+# ARGS=--record.
+CALLS ?= 100000
+SEED  ?= 7
+chaos: $(STAMP)
+	$(BIN)/python -m chaos --calls $(CALLS) --seed $(SEED) $(ARGS)
 
 # In an environment of its own: CI has no need of what the frameworks' integrations need.
 PEERS := .venv-peers/bin
