@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -189,6 +189,9 @@ def recovery() -> str:
         "## What becomes of the connection, and what is raised",
         paragraphs(CONNECTIONS),
         table(CONNECTIONS_HEAD, [connections_row(seen, failure) for seen, failure in failures]),
+        "## Several addresses",
+        paragraphs(ADDRESSES),
+        table(ADDRESSES_HEAD, [addresses_row(seen, failure) for seen, failure in failures]),
         "## Bounds",
         bounds(),
         "## Answers that mean “your session is gone”",
@@ -237,6 +240,17 @@ CONNECTIONS_HEAD = (
     "while connecting",
 )
 
+ADDRESSES = """
+This is what is different for a server with [several addresses](../how-to/several-addresses.md),
+while one of them is left that the call has not tried and that is not known to be down. “Elsewhere”:
+the call goes there at once; that counts neither as one of its replays nor in the budget of the
+server. “Here”: as in the tables above, at the same address. When all were tried, the tables above
+count again. “While connecting” is what the opening of a connection met: then nothing of the call
+was sent, so there is little that keeps it from going elsewhere.
+"""
+
+ADDRESSES_HEAD = ("what was seen", "plain", "marked", "`never`", "`always`", "while connecting")
+
 SESSIONS = """
 Asked only of answers to requests that carried a session id; an answer with WWW-Authenticate is
 about credentials whatever else it says, and so is no such answer. An empty cell matches anything.
@@ -262,6 +276,28 @@ def connections_row(seen: str, failure: Failure) -> list[str]:
         return [seen, "–", "–", "–", raised(failure, opening=True)]
     steps = [connection(failure, channel) for channel in (Channel.REQUESTS, Channel.PIPE)]
     return [seen, *steps, raised(failure), raised(failure, opening=True)]
+
+
+def addresses_row(seen: str, failure: Failure) -> list[str]:
+    if failure.kind is FailureKind.EXITED:  # a program has no address
+        return [seen, *["–"] * 5]
+    opening = replace(failure, delivery=Delivery.NOT_SENT)
+    met = standing(Policy.ALWAYS, marked=True, already=frozenset({Step.RENEGOTIATE}))
+    return [
+        seen,
+        direction(failure, standing(Policy.SAFE, marked=False)),
+        direction(failure, standing(Policy.SAFE, marked=True)),
+        direction(failure, standing(Policy.NEVER)),
+        direction(failure, standing(Policy.ALWAYS)),
+        direction(opening, met),
+    ]
+
+
+def direction(failure: Failure, at: Standing) -> str:
+    decision = decide(failure, replace(at, elsewhere=True), backoff=PAUSE)
+    if decision.replay_after is None:
+        return "–"
+    return "elsewhere" if decision.elsewhere else "here"
 
 
 def bounds() -> str:

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from mainstay._runtime.browsing import browsing
     from mainstay._runtime.events import CatalogueChanged, EditRefused, Reloaded
     from mainstay._runtime.oversized import ResultPart
+    from mainstay._runtime.reading import reading
     from mainstay._runtime.status import ServerStatus
     from mainstay.config import TLS, Configuration, ServerSpec, Timeouts, load
     from mainstay.runtime import Runtime
@@ -159,6 +160,7 @@ __all__ = [
     "__version__",
     "browsing",
     "load",
+    "reading",
 ]
 
 _LAZY = {
@@ -188,6 +190,7 @@ _LAZY = {
     "Timeouts": "mainstay.config",
     "Tool": "mainstay._catalogue.tool",
     "browsing": "mainstay._runtime.browsing",
+    "reading": "mainstay._runtime.reading",
     "load": "mainstay.config",
 }
 

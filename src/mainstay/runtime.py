@@ -58,7 +58,13 @@ class Runtime(Asking):
         given = checked(options)
         Inputs("runtime", PATIENCE, **chosen(given, OF_QUESTIONS))  # says what cannot be asked
         gate = Gate(given.get("permissions"), given.get("filter"))
-        self._desk = Desk(gate, given.get("header_provider"), self, given.get("results"))
+        self._desk = Desk(
+            gate,
+            given.get("header_provider"),
+            self,
+            given.get("results"),
+            authorized=given.get("auth") is not None,
+        )
         self._house = House(
             self._desk,
             Sources(config, chosen(given, OF_SOURCES), functions_of(given)),
@@ -199,11 +205,12 @@ class Runtime(Asking):
         length: int = PART,
         *,
         context: CallContext | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ResultPart:
         """Some characters of a result that was set aside (`oversized="spill"`), for the same caller
-        as it was for."""
+        as it was for. Whoever else asks for it is told that it is not there."""
         self._desk.check_open()
-        return await self._desk.read_result(handle, start, length, context)
+        return await self._desk.read_result(handle, start, length, context, headers)
 
     # -- finding --------------------------------------------------------------------------------
 

@@ -69,6 +69,17 @@ async def test_an_address_that_answers_with_a_page_keeps_nobody_from_the_other()
         assert len(await page.requests()) <= 2  # it was asked once, in whichever era
 
 
+async def test_a_handshake_that_one_address_refuses_is_made_with_the_other() -> None:
+    async with addresses(2, era="legacy") as (sick, good):
+        error = {"code": -32603, "message": "not today"}
+        await sick.script(Rule(method="initialize", do=Behaviour(error=error)))
+        spec = spec_of([sick, good], mode="legacy", balance="call", max_replays=0)
+        async with Client(spec) as client:
+            for number in range(4):
+                await client.call_tool("record", {"key": str(number)})
+        assert await runs([good]) == {str(number): 1 for number in range(4)}
+
+
 async def test_an_address_that_never_answers_leaves_time_for_the_other() -> None:
     async with addresses(2, era="legacy") as (deaf, good):
         await deaf.script(Rule(do=Behaviour(hang=True, run=False)))

@@ -72,7 +72,7 @@ class Calling:
         arguments = self._checked_arguments(known)
         try:
             raw = await self._send(known, arguments, self._continuation())
-            if self._core.era == "modern" and raw.get("resultType") == "input_required":
+            if self._legs.modern and raw.get("resultType") == "input_required":
                 raw = await self._complete(known, arguments, raw)
             self._answered = self._legs.pursuit is not None and self._legs.pursuit.on_a_pipe()
         finally:
@@ -83,7 +83,7 @@ class Calling:
         duration = time.monotonic() - began
         result = CallResult(raw, self._server, self._name, self._legs.attempts, duration)
         self._check_result(known, result)
-        return result
+        return result if self._wanted.fit is None else self._wanted.fit(result)
 
     async def _send(
         self, known: KnownTool | None, arguments: dict[str, Any], more: Mapping[str, Any]

@@ -80,16 +80,14 @@ _ONCE = {
 _PIPE_ENDS = {FailureKind.UNREACHABLE, FailureKind.BROKEN}
 MENDED = {FailureKind.SESSION_LOST, *_ONCE}
 """What a remedy mends at the address where it was met, or nowhere."""
-_OF_ITS_ADDRESS = {
-    FailureKind.UNREACHABLE,
-    FailureKind.BROKEN,
-    FailureKind.THROTTLED,
-    FailureKind.REFUSED,
-    FailureKind.UNREADABLE,
-    FailureKind.VERSION_MISMATCH,
+_OF_ITS_ADDRESS = set(FailureKind) - {
+    FailureKind.SESSION_LOST,
+    FailureKind.UNAUTHORIZED,
+    FailureKind.HEADER_MISMATCH,
+    FailureKind.EXITED,
 }
-"""What one address of a server may meet and another not. Credentials are the server's, and so is
-its no: neither is taken elsewhere."""
+"""What one address of a server may meet and another not. Credentials are the server's, and are not
+tried out at one address after the other."""
 _OUTAGE = {FailureKind.UNREACHABLE, FailureKind.THROTTLED, FailureKind.BROKEN}
 
 

@@ -17,15 +17,14 @@ from typing import Any, Protocol, cast
 
 from mainstay._catalogue.tool import SHOWN, Caller, Tool
 from mainstay._engine.call import Call, Emit
-from mainstay._rules.schema import Checker, compile
+from mainstay._runtime.own_tools import SERVER, Kind, answer, shown_name
 from mainstay.context import CallContext
-from mainstay.errors import InvalidArguments, MainstayError, UnknownTool
-from mainstay.events import CallEvent, Completed, Failed, Started
+from mainstay.errors import MainstayError, UnknownTool
+from mainstay.events import CallEvent, Completed, Failed
 from mainstay.results import CallResult
 
 __all__ = ["browsing"]
 
-SERVER = "mainstay"
 SEARCH, CALL = "search_tools", "call_tool"
 
 MOST_FOUND = 50
@@ -34,9 +33,11 @@ LONGEST_DESCRIPTION = 500
 LONGEST_SCHEMA = 6_000
 """Characters of a schema, as JSON: of a longer one the model sees names and types alone."""
 
-_SEARCH_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
+_SEARCH = Kind(
+    SEARCH,
+    "Search the tools that are available. Gives the best matches with their names, descriptions"
+    f" and input schemas. Call one of them with {shown_name(CALL)}.",
+    {
         "query": {
             "type": "string",
             "minLength": 1,
@@ -50,35 +51,27 @@ _SEARCH_SCHEMA: dict[str, Any] = {
             "description": "How many tools to show at most.",
         },
     },
-    "required": ["query"],
-    "additionalProperties": False,
-}
-_CALL_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
+    "query",
+)
+_CALL = Kind(
+    CALL,
+    f"Call a tool that {shown_name(SEARCH)} has found, by its name, with arguments that fit its"
+    " input_schema. The result is that tool's own.",
+    {
         "name": {
             "type": "string",
             "minLength": 1,
-            "description": f"The tool's name, as {SEARCH} shows it.",
+            "description": f"The tool's name, as {shown_name(SEARCH)} shows it.",
         },
         "arguments": {
             "type": "object",
+            "default": {},
             "description": "The tool's arguments. They must fit its input_schema.",
         },
     },
-    "required": ["name"],
-    "additionalProperties": False,
-}
-_ABOUT = {
-    SEARCH: (
-        "Search the tools that are available. Gives the best matches with their names, "
-        f"descriptions and input schemas. Call one of them with {CALL}."
-    ),
-    CALL: (
-        f"Call a tool that {SEARCH} has found, by its name, with arguments that fit its "
-        "input_schema. The result is that tool's own."
-    ),
-}
+    "name",
+    reads=False,
+)
 
 
 class Browsed(Caller, Protocol):
@@ -100,28 +93,8 @@ def browsing(runtime: Browsed, context: CallContext | None = None) -> list[Tool]
     They speak for `context`, unless a call says for whom. They may be kept for as long as the
     runtime, and see what it offers at the time of each call.
     """
-    import mcp_types
-
     browser = Browser(runtime)
-    hints = {
-        SEARCH: mcp_types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
-        CALL: None,
-    }
-    schemas = {SEARCH: _SEARCH_SCHEMA, CALL: _CALL_SCHEMA}
-    return [
-        Tool(
-            SERVER,
-            mcp_types.Tool(
-                name=name,
-                description=_ABOUT[name],
-                input_schema=json.loads(json.dumps(schemas[name])),
-                annotations=hints[name],
-            ),
-            caller=browser,
-            context=context,
-        )
-        for name in (SEARCH, CALL)
-    ]
+    return [kind.tool(browser, context) for kind in (_SEARCH, _CALL)]
 
 
 class Browser:
@@ -129,10 +102,6 @@ class Browser:
 
     def __init__(self, runtime: Browsed) -> None:
         self._runtime = runtime
-        self._checkers = {
-            SEARCH: compile(_SEARCH_SCHEMA, what=SEARCH),
-            CALL: compile(_CALL_SCHEMA, what=CALL),
-        }
 
     async def call(
         self,
@@ -142,9 +111,10 @@ class Browser:
         context: CallContext | None = None,
         **options: Any,
     ) -> CallResult:
-        given = self._checked(name, arguments)
         if name.tool == SEARCH:
-            return await self._search(given, context)
+            given, timeout = _SEARCH.checked(arguments), options.get("timeout")
+            return await _SEARCH.within(timeout, self._search(given, context))
+        given = _CALL.checked(arguments)
         meant = given["name"]
         try:
             return await self._runtime.call(meant, given["arguments"], context=context, **options)
@@ -162,14 +132,11 @@ class Browser:
         context: CallContext | None = None,
         **options: Any,
     ) -> Call:
+        if name.tool == SEARCH:
+            return _SEARCH.watched(lambda: self.call(name, arguments, context=context, **options))
+
         async def run(emit: Emit) -> CallResult:
-            given = self._checked(name, arguments)
-            if name.tool == CALL:
-                return await self._watched(given, emit, context, options)
-            emit(Started(**_ABOUT_SEARCH))
-            result = await self._search(given, context)
-            emit(Completed(result=result, **_ABOUT_SEARCH))
-            return result
+            return await self._watched(_CALL.checked(arguments), emit, context, options)
 
         return Call(run)
 
@@ -205,20 +172,7 @@ class Browser:
         data = {"tools": [_shown(tool) for tool in found]}
         if not found:
             data["note"] = cast("Any", "Nothing was found. Try other, fewer or broader words.")
-        return _answer(SEARCH, json.dumps(data, ensure_ascii=False), data, monotonic() - began)
-
-    def _checked(self, tool: Tool, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The arguments with what is missing filled in, or `InvalidArguments`."""
-        given = dict(arguments or {})
-        checker: Checker = self._checkers[tool.tool]
-        problems = checker.problems(given)
-        if problems:
-            text = f"{tool.tool} was not called: {'; '.join(problems)}"
-            raise InvalidArguments(text, server=SERVER, tool=tool.tool, problems=problems)
-        return {"limit": 10, "arguments": {}, **given}
-
-
-_ABOUT_SEARCH: dict[str, Any] = {"server": SERVER, "tool": SEARCH, "call_id": ""}
+        return answer(SEARCH, json.dumps(data, ensure_ascii=False), data, monotonic() - began)
 
 
 def _shown(tool: Tool) -> dict[str, Any]:
@@ -251,13 +205,6 @@ def _unknown(name: str, error: UnknownTool) -> CallResult:
     near = [one[:SHOWN] for one in error.suggestions[:10]]
     meant = f" Nearest: {', '.join(near)}." if near else ""
     text = f"No single tool is called {name[:SHOWN]!r}, so nothing was called.{meant}"
-    return _answer(CALL, f"{text} Search with {SEARCH} and use a name from there.", is_error=True)
-
-
-def _answer(
-    tool: str, text: str, data: Any = None, duration: float = 0.0, *, is_error: bool = False
-) -> CallResult:
-    raw: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": is_error}
-    if data is not None:
-        raw["structuredContent"] = data
-    return CallResult(raw, SERVER, tool, duration=duration)
+    return answer(
+        CALL, f"{text} Search with {shown_name(SEARCH)} and use a name from there.", is_error=True
+    )

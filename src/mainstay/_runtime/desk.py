@@ -14,6 +14,7 @@ from mainstay._catalogue.supplier import Supplier
 from mainstay._catalogue.tool import Caller
 from mainstay._engine.figures import Figures
 from mainstay._engine.observing import Observers
+from mainstay._rules.identity import Identity
 from mainstay._runtime.events import CatalogueChanged
 from mainstay._runtime.finding import Finding
 from mainstay._runtime.gate import Gate
@@ -34,9 +35,11 @@ class Desk(Finding):
         provider: HeaderProvider | None,
         caller: Caller,
         results: ResultStore | None = None,
+        *,
+        authorized: bool = False,
     ) -> None:
         super().__init__(gate, provider, caller)
-        self.reuse, self.spill = Reuse(results), Spill()
+        self.reuse, self.spill = Reuse(results, authorized=authorized), Spill()
         self.observers = Observers("runtime")
         self.figures = Figures()
         self._claimed: frozenset[str] = frozenset()
@@ -65,17 +68,29 @@ class Desk(Finding):
         self.spill.clear()
 
     async def read_result(
-        self, handle: str, start: int, length: int, context: CallContext | None
+        self,
+        handle: str,
+        start: int,
+        length: int,
+        context: CallContext | None,
+        headers: Mapping[str, str] | None,
     ) -> ResultPart:
         """Some of what was set aside, for whoever it was set aside for."""
         aside = self.spill.get(handle)
-        supplier = self.suppliers.get(aside.server)
+        supplier = self.suppliers.get(aside.tool.server)
         if supplier is None:
             raise gone(handle)
-        caller = (await self.speaker(supplier, context, None)).identity
+        caller = (await self.speaker(supplier, context, headers)).identity
         if aside.owner != (caller.key if caller else None):
             raise gone(handle)
+        if not await self.gate.lets("call", aside.tool, context):
+            raise gone(handle)
         return part(aside, start, length)
+
+    def forget(self, identity: Identity) -> None:
+        """Nothing that was kept of this identity's results is shown again."""
+        self.spill.forget(identity.key)
+        self.reuse.forget()
 
     def publish(self, supplier: Supplier) -> None:
         """A server's stock is another one."""

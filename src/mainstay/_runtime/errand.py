@@ -29,6 +29,7 @@ from mainstay.errors import (
     InvalidArguments,
     MainstayError,
     NotOffered,
+    ResultTooLarge,
 )
 from mainstay.events import CallEvent, Completed, Failed, Progress, Started
 from mainstay.results import CallResult
@@ -48,6 +49,8 @@ class Errand:
     ) -> None:
         self._desk, self._name, self._wanted, self._context = desk, name, wanted, context
         self._began = monotonic()
+        self._whole: CallResult | None = None
+        """The result before it was fitted."""
 
     async def carry_out(self, emit: Emit | None = None) -> CallResult:
         try:
@@ -58,17 +61,11 @@ class Errand:
             self._tell_failure(error, emit)
             raise
         try:
-            spec = found.supplier.spec
-            if not spec.cache_results:
-                result = await self._call(found, lease, emit)
-            else:
-                result = await self._reuse(found, lease, emit)
+            if found.supplier.spec.cache_results:
+                return await self._reuse(found, lease, emit)
+            return await self._call(found, lease, emit)
         finally:
             lease.give_back()
-        if spec.result_limit is None:
-            return result
-        caller = found.speaker.identity
-        return fitted(result, spec, self._desk.spill, caller.key if caller else None)
 
     async def _call(self, found: Found, lease: Lease, emit: Emit | None) -> CallResult:
         wanted = self._timed(found, emit)
@@ -89,21 +86,36 @@ class Errand:
     async def _reuse(self, found: Found, lease: Lease, emit: Emit | None) -> CallResult:
         """By a call, or by what an equal one has brought or is about to."""
         joins, within = emit is None and self._wanted.on_progress is None, self._left(found) or 0
-        make = partial(self._call, found, lease, emit)
+        made: list[CallResult] = []
+
+        async def make() -> CallResult:
+            made.append(await self._call(found, lease, emit))
+            return self._whole or made[0]  # what is kept for others is not cut
+
         try:
-            result = await self._desk.reuse.answer(
+            found_again = await self._desk.reuse.answer(
                 found, self._wanted, make, joins=joins, within=within
             )
+            result = made[0] if made else self._fitted(found, found_again)
         except TimeoutError as error:
             if isinstance(error, MainstayError):
                 raise
             late = self._late(found)
             self._tell_failure(late, emit)
             raise late from None
+        except ResultTooLarge as error:
+            if error.attempts == 0:  # of what was kept: nobody has told of it
+                self._tell_failure(error, emit)
+            raise
         if result.cached:
             self._desk.figures.cached(*found.tool.key)
             self._tell(emit, *found.tool.key, lambda about: Completed(result=result, **about))
         return result
+
+    def _fitted(self, found: Found, result: CallResult) -> CallResult:
+        self._whole = result
+        spec, caller = found.supplier.spec, found.speaker.identity
+        return fitted(result, spec, found.tool, self._desk.spill, caller.key if caller else None)
 
     # -- before sending -------------------------------------------------------------------------
 
@@ -163,6 +175,7 @@ class Errand:
             wanted.request_state,
             self._context,
             settled=True,
+            fit=partial(self._fitted, found) if found.supplier.spec.result_limit else None,
         )
 
     def _late(self, found: Found) -> CallNotSentInTime:

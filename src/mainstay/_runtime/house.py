@@ -208,6 +208,7 @@ class House:
         identity = identify(CallContext(principal=principal).principal, call={}, task={})
         if identity is None:
             return
+        self._desk.forget(identity)
         suppliers = tuple(self._desk.suppliers.values())
         await asyncio.gather(*(supplier.forget(identity) for supplier in suppliers))
 

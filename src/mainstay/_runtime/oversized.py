@@ -1,32 +1,38 @@
 """Results that are larger than whoever called wants to read at once.
 
 By the server's configuration such a result is an error that holds it, or as much of it as fits and
-says so, or it is set aside here and read in parts. What is set aside is its caller's alone, and is
-kept for a while, within a bound: the oldest makes room. Nothing of it is altered.
+says so, or it is set aside here and read in parts. What is set aside is its caller's alone, for as
+long as that may call its tool, and is kept for a while, within a bound: the oldest makes room.
+Nothing of it is altered.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, cast
 
+from mainstay._catalogue.tool import Tool
+from mainstay._rules.naming import model_name
 from mainstay.config import ServerSpec
 from mainstay.errors import NotOffered, ResultTooLarge
 from mainstay.results import CallResult
 
 MOST = 64 * 1024 * 1024
-"""Characters that are set aside, of all results together."""
+"""Bytes of memory for what is set aside, of all results together."""
 KEPT = 600.0
 """Seconds."""
 PART = 20_000
 """Characters of a part, if nothing else is said."""
 _FIRST = 500
 """Characters that are shown of what was set aside."""
+READ = "read_result"
+"""The tool with which a model reads on, where it was given that."""
 _MARK = "mainstay/oversized"
 
 
@@ -41,6 +47,7 @@ class ResultPart:
 
     @property
     def end(self) -> int:
+        """Where the next part begins."""
         return self.start + len(self.text)
 
     @property
@@ -50,10 +57,16 @@ class ResultPart:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    server: str
+    tool: Tool
     owner: str | None
+    """The key of the identity whose call brought it."""
     text: str
     until: float
+
+    @property
+    def size(self) -> int:
+        """Bytes: a text that is not plain ASCII takes up to four for a character."""
+        return sys.getsizeof(self.text)
 
 
 class Spill:
@@ -63,25 +76,40 @@ class Spill:
         self._kept: OrderedDict[str, Aside] = OrderedDict()
         self._most, self._size = most, 0
 
-    def put(self, server: str, owner: str | None, text: str) -> str:
-        """Its handle."""
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def put(self, tool: Tool, owner: str | None, text: str) -> str | None:
+        """Its handle; None: it is larger than all that may be kept."""
+        aside = Aside(tool, owner, text, monotonic() + KEPT)
+        if aside.size > self._most:
+            return None
         handle = f"result-{secrets.token_hex(16)}"
-        self._kept[handle] = Aside(server, owner, text, monotonic() + KEPT)
-        self._size += len(text)
-        while self._kept and (self._size > self._most or self._oldest.until < monotonic()):
-            self._size -= len(self._kept.popitem(last=False)[1].text)
+        self._kept[handle] = aside
+        self._size += aside.size
+        self._make_room()
         return handle
 
     def get(self, handle: str) -> Aside:
         """Raises `NotOffered` for what is not there, or not any more."""
+        self._make_room()
         found = self._kept.get(handle)
-        if found is None or found.until < monotonic():
+        if found is None:
             raise gone(handle)
         return found
+
+    def forget(self, owner: str) -> None:
+        """What was set aside for this identity."""
+        for handle in [handle for handle, aside in self._kept.items() if aside.owner == owner]:
+            self._size -= self._kept.pop(handle).size
 
     def clear(self) -> None:
         self._kept.clear()
         self._size = 0
+
+    def _make_room(self) -> None:
+        while self._kept and (self._size > self._most or self._oldest.until < monotonic()):
+            self._size -= self._kept.popitem(last=False)[1].size
 
     @property
     def _oldest(self) -> Aside:
@@ -91,7 +119,7 @@ class Spill:
 def gone(handle: str) -> NotOffered:
     return NotOffered(
         f"there is no result {handle[:80]!r}, or not any more: they are kept for {KEPT / 60:g}"
-        " minutes, for whoever made the call. Call the tool again, and ask for less"
+        " minutes at most, for whoever made the call. Call the tool again, and ask for less"
     )
 
 
@@ -100,42 +128,43 @@ def part(found: Aside, start: int, length: int) -> ResultPart:
     return ResultPart(found.text[begin : begin + max(length, 1)], begin, len(found.text))
 
 
-def fitted(result: CallResult, spec: ServerSpec, spill: Spill, owner: str | None) -> CallResult:
+def fitted(
+    result: CallResult, spec: ServerSpec, tool: Tool, spill: Spill, owner: str | None
+) -> CallResult:
     """The result as it is handed on."""
     limit = spec.result_limit
     if limit is None or (size := size_of(result.raw)) <= limit:
         return result
-    match spec.oversized:
-        case "truncate":
-            return replace(result, raw=truncated(result.raw, limit, size))
-        case "spill":
-            handle = spill.put(spec.name, owner, as_text(result))
-            return replace(result, raw=_pointer(result, handle, size))
-        case _:
-            raise ResultTooLarge(
-                f"{spec.name}: {result.tool} ran, but its result has {size:,} characters, and"
-                f" result_limit is {limit:,}. Ask for less, raise it, or set oversized",
-                server=spec.name,
-                tool=result.tool,
-                attempts=result.attempts,
-                result=result,
-            )
+    if spec.oversized == "truncate":
+        return replace(result, raw=truncated(result.raw, limit, size))
+    if spec.oversized == "spill":
+        text = as_text(result)
+        handle = spill.put(tool, owner, text)
+        if handle is not None:
+            return replace(result, raw=_pointer(result.raw, handle, text, size))
+    raise ResultTooLarge(
+        f"{spec.name}: {result.tool} ran, but its result has {size:,} characters, and result_limit"
+        f" is {limit:,}. Ask for less, raise it, or set oversized",
+        server=spec.name,
+        tool=result.tool,
+        attempts=result.attempts,
+        result=result,
+    )
 
 
 def size_of(raw: Mapping[str, Any]) -> int:
-    """In characters, of all that is content."""
-    blocks = cast("list[Mapping[str, Any]]", raw.get("content") or [])
-    size = sum(_size_of_block(block) for block in blocks)
+    """In characters, of all that is content. The server's `_meta` is for programs, not counted."""
+    size = sum(_size_of_block(block) for block in _blocks(raw))
     structured = raw.get("structuredContent")
-    return size if structured is None else size + len(json.dumps(structured, ensure_ascii=False))
+    return size if structured is None else size + len(_json(structured))
 
 
 def as_text(result: CallResult) -> str:
     """All of it: its text where that is all there is, otherwise as JSON."""
-    blocks = cast("list[Mapping[str, Any]]", result.raw.get("content") or [])
+    blocks = _blocks(result.raw)
     if result.data is None and all(block.get("type") == "text" for block in blocks):
         return result.text
-    return json.dumps(dict(result.raw), ensure_ascii=False)
+    return _json(dict(result.raw))
 
 
 def truncated(raw: Mapping[str, Any], limit: int, size: int) -> dict[str, Any]:
@@ -143,35 +172,43 @@ def truncated(raw: Mapping[str, Any], limit: int, size: int) -> dict[str, Any]:
     structured, room = raw.get("structuredContent"), limit
     kept: dict[str, Any] = {key: value for key, value in raw.items() if key != "structuredContent"}
     blocks = list[Mapping[str, Any]]()
-    for block in cast("list[Mapping[str, Any]]", raw.get("content") or []):
+    for block in _blocks(raw):
         if room > 0 and block.get("type") == "text":
             block = {**block, "text": str(block.get("text", ""))[:room]}
         if (taken := _size_of_block(block)) <= room:
             blocks.append(block)
             room -= taken
-    if structured is not None and len(json.dumps(structured, ensure_ascii=False)) <= room:
+    if structured is not None and len(_json(structured)) <= room:
         kept["structuredContent"] = structured
-        room -= len(json.dumps(structured, ensure_ascii=False))
+        room -= len(_json(structured))
     said = f"[Cut: this is {limit - room:,} of {size:,} characters. Ask for less to see the rest.]"
     kept["content"] = [*blocks, {"type": "text", "text": said}]
     kept["_meta"] = {**(raw.get("_meta") or {}), _MARK: {"characters": size, "kept": limit - room}}
     return kept
 
 
-def _pointer(result: CallResult, handle: str, size: int) -> dict[str, Any]:
-    text = as_text(result)
+def _pointer(raw: Mapping[str, Any], handle: str, text: str, size: int) -> dict[str, Any]:
     said = (
-        f"The result has {len(text):,} characters. It is kept for {KEPT / 60:g} minutes as"
-        f" {handle}: read it in parts with read_result(handle, start, length). It begins:\n"
+        f"[The result has {len(text):,} characters: too many to show. It is kept for"
+        f" {KEPT / 60:g} minutes as {handle}. If there is a tool {model_name('mainstay', READ)},"
+        " read it in parts with that (handle, start, length); otherwise ask for less. It begins:]\n"
     )
-    kept = {key: value for key, value in result.raw.items() if key != "structuredContent"}
+    kept = {key: value for key, value in raw.items() if key != "structuredContent"}
     kept["content"] = [{"type": "text", "text": said + text[:_FIRST]}]
-    mark = {"characters": size, "handle": handle}
-    kept["_meta"] = {**(result.raw.get("_meta") or {}), _MARK: mark}
+    mark = {"characters": size, "handle": handle, "length": len(text)}
+    kept["_meta"] = {**(raw.get("_meta") or {}), _MARK: mark}
     return kept
 
 
+def _blocks(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return cast("list[Mapping[str, Any]]", raw.get("content") or [])
+
+
 def _size_of_block(block: Mapping[str, Any]) -> int:
-    resource = block.get("resource")
-    inner = _size_of_block(cast("Mapping[str, Any]", resource)) if resource else 0
-    return inner + sum(len(str(block.get(key) or "")) for key in ("text", "data", "blob"))
+    if block.get("type") == "text":
+        return len(str(block.get("text") or ""))
+    return len(_json(dict(block)))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

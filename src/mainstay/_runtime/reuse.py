@@ -2,9 +2,11 @@
 
 Only of tools that are marked read-only, only for the same caller with the same arguments and
 headers, never an error, never a question. Equal calls at the same time are one call: the others
-wait for it, and if it comes to nothing each is made by itself. Whatever this runtime writes to a
+wait for it. If its caller goes away, one of those who wait makes it in its place; if it comes to
+nothing, each makes its own, since a failure is nobody else's. Whatever this runtime writes to a
 server (a call of a tool that is not read-only) ends what was kept of that server, both when it is
-sent and when it is over.
+sent and when it is over. What other processes write there is not known here: the time that results
+are kept for bounds that.
 """
 
 from __future__ import annotations
@@ -12,38 +14,42 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, cast
+from typing import Any, Final
 
 from mainstay._engine.belonging import told_apart
 from mainstay._engine.wanted import Wanted
 from mainstay._rules.headers import identity
 from mainstay._rules.patterns import glob
 from mainstay._runtime.finding import Found
+from mainstay._runtime.shelving import Shelving
 from mainstay.config import ServerSpec
 from mainstay.results import CallResult
-from mainstay.stores.results import MemoryResultStore, ResultStore
-
-logger = logging.getLogger("mainstay.results")
-
-_PATIENCE = 1.0
-"""Seconds that a store has: it is there to save time."""
+from mainstay.stores.results import ResultStore
 
 Make = Callable[[], Awaitable[CallResult]]
 
+_ABANDONED: Final = b""
+"""What a call leaves to those who wait for it when its own caller goes away: no result is empty."""
+
 
 class Reuse:
-    """One for each runtime."""
+    """One for each runtime. `authorized`: somebody gives its requests credentials, which tells it
+    from other runtimes where no principal is named."""
 
-    def __init__(self, store: ResultStore | None) -> None:
-        self._store = MemoryResultStore() if store is None else store
+    def __init__(self, store: ResultStore | None, *, authorized: bool = False) -> None:
+        self._shelving, self._authorized = Shelving(store), authorized
         self._under_way: dict[str, asyncio.Future[bytes | None]] = {}
         self._stamps: dict[str, str] = {}
         """For each server that something was written to: another one each time."""
+        self._stamp = ""
         self._own = uuid.uuid4().hex
+
+    def forget(self) -> None:
+        """Nothing that was kept so far is used again, by anybody here."""
+        self._stamp = uuid.uuid4().hex
 
     async def answer(
         self, found: Found, wanted: Wanted, make: Make, *, joins: bool, within: float
@@ -57,18 +63,19 @@ class Reuse:
         began, key = monotonic(), self._key(found, wanted) if seconds else None
         if seconds is None or key is None:
             return await make()
-        kept, other = await self._load(key), None
-        if kept is None:
-            other = self._under_way.get(key) if joins else None
-            if other is None:
-                return await self._make(key, make, seconds)
-            async with asyncio.timeout(within):
-                kept = await asyncio.shield(other)
-        if kept is None:  # the other came to nothing
-            return await make()
-        raw = cast("dict[str, Any]", json.loads(kept))
-        server, tool = found.tool.key
-        return CallResult(raw, server, tool, 0, monotonic() - began, cached=True)
+        left: bytes | None = _ABANDONED
+        while left == _ABANDONED:
+            kept = await self._shelving.load(key)
+            other = self._under_way.get(key) if joins and kept is None else None
+            if other is not None:
+                async with asyncio.timeout(within - (monotonic() - began)):
+                    left = await asyncio.shield(other)
+            elif kept is not None and (raw := _read(kept)) is not None:
+                return _again(found, raw, began)
+            else:
+                break
+        raw = _read(left) if left else None
+        return await self._make(key, make, seconds) if raw is None else _again(found, raw, began)
 
     async def _write(self, server: str, make: Make) -> CallResult:
         self._stamps[server] = uuid.uuid4().hex
@@ -80,54 +87,73 @@ class Reuse:
     async def _make(self, key: str, make: Make, seconds: float) -> CallResult:
         under_way: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         first = self._under_way.setdefault(key, under_way) is under_way
-        value = None
+        value: bytes | None = _ABANDONED
         try:
             result = await make()
-            if result.success:
-                value = json.dumps(result.raw).encode()
+            value = _written(result)
+        except Exception:
+            value = None
+            raise
         finally:
             if first:
                 del self._under_way[key]
                 under_way.set_result(value)
         if value is not None:
-            await self._save(key, value, seconds)
+            await self._shelving.save(key, value, seconds)
         return result
 
     def _key(self, found: Found, wanted: Wanted) -> str | None:
         """Of who asks what, where; None: that cannot be said. What credentials a named principal
-        brings changes nothing."""
-        spec, caller = found.supplier.spec, found.speaker.identity
-        told = told_apart(
-            identity(found.headers or {}, spec.neutral_headers),
-            named=caller is not None and caller.principal is not None,
-        )
-        where = [spec.name, spec.url, spec.urls, spec.command, spec.args, sorted(spec.env.items())]
-        own = self._own if spec.server is not None else ""
-        who = [caller.key if caller else None, told, sorted(spec.headers.items())]
-        what = [found.tool.tool, wanted.arguments or {}]
-        facts = [self._stamps.get(spec.name, ""), own, where, spec.cwd, who, what]
+        brings changes nothing, nor does the order of arguments; 1, 1.0 and true are three."""
+        tool = found.tool
+        what = [tool.tool, wanted.arguments or {}, tool.definition.model_dump_json()]
+        facts = [self._stamp, self._stamps.get(tool.server, ""), self._whose(found), what]
         try:
-            written = json.dumps(facts, sort_keys=True)
+            written = json.dumps([*facts, *_where(found.supplier.spec)], sort_keys=True)
         except (TypeError, ValueError, RecursionError):  # so it cannot be sent, either
             return None
         return hashlib.sha256(written.encode()).hexdigest()
 
-    # -- the store, which is somebody else's code -----------------------------------------------
+    def _whose(self, found: Found) -> list[Any]:
+        spec, caller = found.supplier.spec, found.speaker.identity
+        named = caller is not None and caller.principal is not None
+        told = told_apart(identity(found.headers or {}, spec.neutral_headers), named=named)
+        only_here = spec.server is not None or (self._authorized and not named)
+        return [caller.key if caller else None, told, self._own if only_here else ""]
 
-    async def _load(self, key: str) -> bytes | None:
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                return await self._store.load(key)
-        except Exception as error:
-            logger.warning("the result store failed (%s); going on without", type(error).__name__)
-            return None
 
-    async def _save(self, key: str, value: bytes, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await self._store.save(key, value, seconds)
-        except Exception as error:
-            logger.warning("the result store failed (%s); going on without", type(error).__name__)
+def _where(spec: ServerSpec) -> list[Any]:
+    """The server, and as whom it is asked: another account has other results."""
+    key = spec.api_key.get_secret_value() if spec.api_key else ""
+    account = [sorted(spec.headers.items()), key, spec.tls.client_cert, spec.tls.client_key]
+    program = [spec.command, spec.args, sorted(spec.env.items()), spec.cwd]
+    return [spec.name, spec.url, spec.urls, spec.transport, program, account]
+
+
+def _written(result: CallResult) -> bytes | None:
+    """As it is kept; None: it is not."""
+    if not result.success:
+        return None
+    try:
+        return json.dumps(dict(result.raw)).encode()
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _read(kept: bytes) -> dict[str, Any] | None:
+    """What was kept, if that is what it is: a store is somebody else's code."""
+    try:
+        raw: Any = json.loads(kept)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    if not isinstance(raw, dict) or not isinstance(raw.get("content", []), list):  # pyright: ignore[reportUnknownMemberType]
+        return None
+    return raw if CallResult(raw, "", "").success else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _again(found: Found, raw: dict[str, Any], began: float) -> CallResult:
+    server, tool = found.tool.key
+    return CallResult(raw, server, tool, 0, monotonic() - began, cached=True)
 
 
 def _is_plain(wanted: Wanted) -> bool:

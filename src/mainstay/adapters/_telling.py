@@ -19,6 +19,7 @@ from mainstay.errors import (
     MainstayError,
     NotOffered,
     NotPermitted,
+    ResultTooLarge,
     ServerUnavailable,
 )
 from mainstay.results import CallResult
@@ -43,6 +44,11 @@ def sentence(error: MainstayError, tool: str) -> str:
             return f"{tool} did not run: its server cannot be reached now. It may be tried later."
         case InputNotGiven():
             return f"{tool} stopped at a question that nobody answered. Do not call it again."
+        case ResultTooLarge():
+            return (
+                f"{tool} ran, but its result is too large to be shown. "
+                "If it only reads, ask it for less; otherwise do not call it again."
+            )
         case InvalidResult():
             return f"{tool} ran, but its answer cannot be used. Do not call it again."
         case CallRejected():

@@ -4,6 +4,10 @@ A store is handed opaque keys and bytes: who asked what is in the key as a diges
 bytes are what a tool answered, so a store that others can read shows it to them. A store may lose
 anything at any time; it may never give back what was not saved under that very key, nor anything
 after its time.
+
+The one in memory is not made of `cachetools`: its `TTLCache` has one time for all entries, and its
+`TLRUCache`, which has one for each, took two to six times as long (8.0, 20,000 entries of a
+kilobyte).
 """
 
 from __future__ import annotations

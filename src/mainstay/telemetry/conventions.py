@@ -33,6 +33,8 @@ def of_server(spec: ServerSpec) -> Attributes:
         return {"network.transport": "pipe"}
     if not spec.url:
         return {}
+    if spec.urls:  # which of them it is, a call does not say
+        return {"network.transport": "tcp", "network.protocol.name": "http"}
     parts = urlsplit(spec.url)
     return {
         "network.transport": "tcp",
@@ -79,7 +81,8 @@ def _error_type(error: BaseException) -> str:
 def of_effort(event: Completed | Failed) -> Attributes:
     """For spans only: numbers, and how far a failed call got."""
     if isinstance(event, Completed):
-        return {"mainstay.attempts": event.result.attempts}
+        cached: Attributes = {"mainstay.cached": True} if event.result.cached else {}
+        return {"mainstay.attempts": event.result.attempts, **cached}
     attributes: Attributes = {}
     if isinstance(event.error, MainstayError):
         attributes["mainstay.delivery"] = event.error.delivery.value

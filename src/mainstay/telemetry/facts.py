@@ -47,7 +47,8 @@ def _more(event: Event) -> dict[str, Any]:
     match event:
         case Completed():
             result = event.result
-            done = {"duration": result.duration, "attempts": result.attempts}
+            done: dict[str, Any] = {"duration": result.duration, "attempts": result.attempts}
+            done |= {"cached": True} if result.cached else {}
             return {**done, "is_error": result.is_error, "needs_input": result.needs_input}
         case Failed() | Dropped():
             return facts_of_error(event.error)
@@ -75,9 +76,11 @@ def _of_connection(event: Event) -> dict[str, Any]:
     match event:
         case Connected():
             version = shown(event.protocol_version)
-            return {"generation": event.generation, "era": event.era, "protocol_version": version}
+            at = {"generation": event.generation, **_at(event.endpoint)}
+            return {**at, "era": event.era, "protocol_version": version}
         case Disconnected():
-            return {"generation": event.generation, "reason": end_of(event)}
+            reason = end_of(event)
+            return {"generation": event.generation, **_at(event.endpoint), "reason": reason}
         case Changed():
             return {"what": event.what}
         case HealthChanged():
@@ -86,6 +89,11 @@ def _of_connection(event: Event) -> dict[str, Any]:
             return {**facts, "latency": event.latency, **error}
         case _:
             return {}
+
+
+def _at(endpoint: str) -> dict[str, str]:
+    """Of a server with several addresses: which one."""
+    return {"endpoint": shown(endpoint)} if endpoint else {}
 
 
 def facts_of_error(error: BaseException) -> dict[str, Any]:

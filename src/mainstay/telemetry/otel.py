@@ -94,7 +94,7 @@ class OpenTelemetry:
         self._calls: dict[str, _Call] = {}
         # A runtime has a client for each principal, and their events bear the same name: which of
         # them ended is then a guess, but the sum of what they lasted is right.
-        self._connections: dict[tuple[str, int], list[_Connection]] = {}
+        self._connections: dict[tuple[str, str, int], list[_Connection]] = {}
         self._tools: set[str] = set()
         for spec in servers:
             self.know(spec)
@@ -160,7 +160,8 @@ class OpenTelemetry:
             problem = outline(event.error) if isinstance(event, Failed) else conventions.TOOL_ERROR
         about = conventions.of_call(event.server, self._countable(event.tool))
         attributes = about | self._place(event.server) | outcome
-        self._metering.call_ended(seconds, attributes, call.traced.context)
+        if not (isinstance(event, Completed) and event.result.cached):  # nothing was sent
+            self._metering.call_ended(seconds, attributes, call.traced.context)
         call.traced.end(outcome | conventions.of_effort(event), problem)
 
     def _replay(self, event: Replaying) -> None:
@@ -189,12 +190,13 @@ class OpenTelemetry:
         attributes = {SERVER: event.server, **version, **self._place(event.server)}
         if len(self._connections) >= _MOST_OPEN:
             del self._connections[next(iter(self._connections))]
-        same = self._connections.setdefault((event.server, event.generation), [])
+        key = (event.server, event.endpoint, event.generation)
+        same = self._connections.setdefault(key, [])
         same.append(_Connection(time.perf_counter(), attributes))
         self._metering.connected(attributes)
 
     def _on_disconnected(self, event: Disconnected) -> None:
-        key = (event.server, event.generation)
+        key = (event.server, event.endpoint, event.generation)
         same = self._connections.get(key)
         if not same:
             return  # it was made before anybody observed

@@ -1,0 +1,77 @@
+"""Agents of two frameworks that see thousands of tools through two, and large results in parts."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+
+from mainstay import CallOutcomeUnknown, Delivery, Runtime, browsing, reading
+from mainstay.adapters import langchain, openai_agents
+from mainstay.adapters._telling import sentence
+from mainstay.testing import Behaviour, Rule
+from tests.adapters import _langchain as lc
+from tests.adapters import _openai_agents as oa
+from tests.adapters._servers import house
+
+SEARCH, CALL, READ = "mainstay__search_tools", "mainstay__call_tool", "mainstay__read_result"
+SPILLS = {"result_limit": 1_000, "oversized": "spill"}
+FIND = (SEARCH, {"query": "add two numbers", "limit": 3})
+ADD = (CALL, {"name": "kit.add", "arguments": {"a": 2, "b": 3}})
+WRONG = (CALL, {"name": "kit.ad", "arguments": {}})
+RECORD = (CALL, {"name": "kit.record", "arguments": {"key": "one"}})
+BIG = (CALL, {"name": "kit.big", "arguments": {"bytes": 3_000}})
+
+
+def given(runtime: Runtime) -> list[Any]:
+    return [*browsing(runtime), *reading(runtime)]
+
+
+def unknown() -> CallOutcomeUnknown:
+    error = CallOutcomeUnknown("", server="kit", delivery=Delivery.UNKNOWN)
+    error.called = "kit.record"
+    return error
+
+
+@pytest.mark.requirement("T11", "A3")
+async def test_an_openai_agent_finds_and_calls_through_two_tools() -> None:
+    async with house("modern", spec=SPILLS) as (kit, runtime):
+        await kit.script(Rule(tool="record", do=Behaviour(drop="after_run")))
+        model = oa.scripted([FIND], [ADD, WRONG], [RECORD], [BIG], "Done.")
+        result = await oa.run(model, {"tools": await openai_agents.tools(given(runtime))})
+        assert result.final_output == "Done."
+        said = oa.outputs(model)
+        assert sorted(oa.offered_to(model)) == sorted([SEARCH, CALL, READ])
+        assert json.loads(_text(said["1"]))["tools"][0]["name"] == "kit.add"
+        assert "5" in _text(said["2"])
+        assert "kit.add" in _text(said["3"])
+        assert _text(said["4"]) == sentence(unknown(), CALL)
+        assert READ in _text(said["5"])
+        assert await kit.executions("one") == 1
+
+
+@pytest.mark.requirement("T11", "A1")
+async def test_a_langchain_agent_finds_calls_and_reads_through_three_tools() -> None:
+    async with house("legacy", spec=SPILLS) as (kit, runtime), asyncio.timeout(lc.BOUND):
+        tools = await langchain.tools(given(runtime))
+        model = lc.model_of(lc.calling(FIND), lc.calling(ADD), lc.calling(BIG))
+        state = await create_agent(model, tools).ainvoke(lc.HELLO)
+        found, added, big = lc.told(state)
+        assert json.loads(_text(found.content))["tools"][0]["name"] == "kit.add"
+        assert added.artifact == {"sum": 5}
+        handle = _text(big.content).split(" minutes as ")[1].split(".")[0]
+        reads = lc.calling((READ, {"handle": handle, "length": 2_000}))
+        state = await create_agent(lc.model_of(reads), tools).ainvoke(lc.HELLO)
+        (part,) = lc.told(state)
+        assert "start=2000" in _text(part.content)
+        assert await kit.executions("add") == 1
+
+
+def _text(content: Any) -> str:
+    """What a model reads, however its framework wraps it."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, dict):
+        return str(content.get("text", ""))
+    return "".join(_text(block) for block in content)
