@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-FLOORS = {"_rules": 100.0, "_wire": 95.0, "_engine": 95.0, "_catalogue": 94.0, "_runtime": 85.0}
+FLOORS = {
+    "_rules": 100.0,
+    "_wire": 95.0,
+    "_engine": 95.0,
+    "_catalogue": 94.0,
+    "_runtime": 85.0,
+    "compose": 95.0,
+}
 """Least per cent of the lines, and of the branches, of each package."""
 
 SHOWN_GAPS = 10

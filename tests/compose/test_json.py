@@ -186,6 +186,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no steps": ({}, "steps"),
     "empty": ({"steps": []}, "steps"),
     "unknown key": ({"steps": [{"name": "a", "tool": "x"}], "stpes": 1}, "stpes"),
+    "siblings": ({"steps": [{"name": "a", "tool": "x"}], "siblings": "x"}, "siblings"),
     "no kind": ({"steps": [{"name": "a"}]}, "steps[0]"),
     "two kinds": ({"steps": [{"tool": "x", "parallel": []}]}, "steps[0]"),
     "no step": ({"steps": ["x"]}, "steps[0]"),
@@ -245,6 +246,31 @@ def test_a_key_that_was_probably_meant_is_named() -> None:
     given = {"steps": [{"name": "a", "tool": "x", "argumnets": {}}]}
     with pytest.raises(PlanRefused, match="'arguments'"):
         Plan.from_json(given)
+
+
+PATHS_THAT_ARE_NONE = [
+    *("", ".a", "a.", "a..b", "a b", "a[", "a[]", "a[1", "a[x]", "a[1]b", "a[1.5]", "a[-1]"),
+    *('a["b', 'a["b"', 'a["b"x', "a['b']", "a[9999999999]", "a[**]", "ä.b", "x" * 65),
+]
+
+
+@pytest.mark.parametrize("path", PATHS_THAT_ARE_NONE)
+def test_a_path_that_cannot_be_read_is_told_in_python_and_in_json(path: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        ref(path)
+    given = {"steps": [{"name": "a", "tool": "x", "arguments": {"v": {"$from": path}}}]}
+    with pytest.raises(PlanRefused) as error:
+        Plan.from_json(given)
+    assert [one.place for one in error.value.problems] == ["steps[0].arguments.v"]
+    assert not SCHEMA.is_valid(given)
+
+
+def test_keys_that_are_no_words_are_written_in_quotes() -> None:
+    keys = ("a b", 'say "so"', "", "x" * 65, "ä", "\n", "back\\slash")
+    for key in keys:
+        one = Ref("a", (key, 0, EACH))
+        assert ref(str(one)) == one
+    assert str(Ref("a", ("plain", "a b"))) == 'a.plain["a b"]'
 
 
 # -- written by an enemy -------------------------------------------------------------------------

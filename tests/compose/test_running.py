@@ -184,6 +184,19 @@ async def test_a_reference_that_leads_nowhere_when_it_comes_to_it_is_a_step_not_
     assert sorted(ran) == ["give", "used"]
 
 
+async def test_a_text_that_only_looks_like_json_is_a_text() -> None:
+    plan = Plan(
+        echo("a", "{not json"),
+        echo("b", "12"),
+        record("c", when=Exists(ref("a.data"))),
+        record("d", when=Exists(ref("b.data"))),
+        record("e", when=Exists(ref("a.content[0].text[*].x", 1))),
+    )
+    async with opened() as (runtime, _):
+        account = await run(runtime, plan)
+    assert [one.name for one in account.completed] == ["a", "b", "e"]
+
+
 async def test_arguments_that_turn_out_not_to_fit_are_not_sent() -> None:
     plan = Plan(give("gave", number="ten"), Step("sum", "one.add", {"a": ref(PATH), "b": 1}))
     async with opened({"tools": [GIVE]}) as (runtime, servers):
