@@ -55,7 +55,7 @@ class Limits:
     calls: int | None
     seconds: float | None = None
     round: int = 2_000
-    grace: float = 5.0
+    grace: float = 10.0
     """After its deadline, in which a call must have ended."""
     recovery: float = 30.0
     """After a round, in which every server must serve again."""

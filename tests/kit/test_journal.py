@@ -62,3 +62,12 @@ async def test_a_program_keeps_a_journal_too(tmp_path: Path):
     (wish, ran) = lines_of(journal)
     assert wish == ["wish", "k"]
     assert ran[:3] == ["ran", "k", "record"]
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_server_that_records_nothing_answers_all_the_same(transport: str):
+    over = ScriptedServer.stdio if transport == "stdio" else ScriptedServer.local
+    async with over(record=False) as server, Client(server.spec) as client:
+        await client.call_tool("record", {"key": "k"})
+        assert await server.requests() == []
+        assert await server.executions("k") == 1

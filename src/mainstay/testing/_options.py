@@ -82,6 +82,7 @@ class Settings:
     keep_alive: float | None = None
     strict: bool = True
     record: bool = True
+    """Whether requests are kept, to be read with `requests`. A long soak has no room for them."""
     journal: str | None = None
     """A file to which every run of a tool is written before it begins (see `_journal`), in place of
     the ledger: it survives a killed process, and costs no memory.
