@@ -25,6 +25,7 @@ from mainstay import __version__
 
 sys.path.insert(0, str(Path(__file__).parent))
 from drawing import api
+from drawing.contents import parts
 
 project = "mainstay"
 version = release = __version__
@@ -37,12 +38,22 @@ html_theme = "furo"
 html_title = f"mainstay {release}"
 html_show_sourcelink = html_show_sphinx = html_copy_source = False
 html_extra_path = ["llms.txt"]
+html_static_path = ["site"]
+html_css_files = ["mainstay.css"]
+html_theme_options = {
+    "light_css_variables": {
+        "color-sidebar-link-text--top-level": "var(--color-foreground-secondary)",
+        "color-sidebar-item-background--current": "var(--color-background-hover)",
+        "sidebar-item-spacing-vertical": "0.3rem",
+        "sidebar-caption-space-above": "1rem",
+    }
+}
 pygments_style, pygments_dark_style = "tango", "monokai"
 
 myst_heading_anchors = 4
 default_role = "code"  # docstrings set names in single backticks
 maximum_signature_line_length = 90
-toc_object_entries = False  # a third of the time that a build takes
+toc_object_entries_show_parents = "hide"
 
 suppress_warnings = [
     "ref.python"
@@ -53,25 +64,24 @@ autodoc_inherit_docstrings = False
 autodoc_default_options = {
     "members": True,
     "undoc-members": True,
-    "show-inheritance": True,
     "inherited-members": "BaseModel,BaseException,Exception,Enum,str,int,tuple,dict,object",
 }
 
 REPOSITORY = os.environ.get("MAINSTAY_REPOSITORY", "").rstrip("/")
-SECTION = re.compile(r"^\*\*([\w ]+)\*\*.*\n\n((?:- .*\n(?:  .*\n)*)+)", re.MULTILINE)
-LISTED = re.compile(r"\]\(((?!\.\./|https?:)[^)#]+)\.md\)")
 INDENTED = re.compile(r"^ {2,}", re.MULTILINE)
 OF_A_MODULE = "reference/api/"
+OF_A_TREE = ("mainstay.errors", "mainstay.events")
+"""Modules whose classes are told apart by their bases; elsewhere these are mostly private."""
 
 
 def contents(index: str) -> str:
     """A hidden table of contents for each list of the index."""
-    parts = [
-        f"```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {caption}\n\n{pages}\n```"
-        for caption, listed in SECTION.findall(index)
-        if (pages := "\n".join(dict.fromkeys(LISTED.findall(listed))))
-    ]
-    return "\n\n".join(parts)
+    return "\n\n".join(
+        f"```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {part.caption}\n\n"
+        + "\n".join(entry.place.removesuffix(".md") for entry in part.entries)
+        + "\n```"
+        for part in parts(index)
+    )
 
 
 def docstrings(module: str) -> str:
@@ -79,6 +89,8 @@ def docstrings(module: str) -> str:
     options = [f"   :exclude-members: {', '.join(['model_config', *api.guests(module)])}"]
     if module.startswith("mainstay.adapters."):
         options.append("   :no-inherited-members:")
+    if module in OF_A_TREE:
+        options.append("   :show-inheritance:")
     directive = "\n".join([f".. automodule:: {module}", *options])
     return f"## In full\n\n```{{eval-rst}}\n{directive}\n```"
 
@@ -86,8 +98,9 @@ def docstrings(module: str) -> str:
 def mended(
     app: Sphinx, kind: str, name: str, of: object, options: object, lines: list[str]
 ) -> None:
-    """What docstrings do as in Markdown: a letter after a closing backtick, and indented blocks."""
-    blocks = "\n".join(lines).split("\n\n")
+    """What docstrings do as in Markdown: a letter after a closing backtick, and indented blocks.
+    The first paragraph of a module's is at the top of its page already."""
+    blocks = "\n".join(lines).split("\n\n")[1 if kind == "module" else 0 :]
     lines[:] = "\n\n".join(map(as_rst, blocks)).splitlines()
 
 

@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Iterator
 from functools import partial
 from textwrap import fill
-from types import ModuleType
+from types import ModuleType, UnionType
 
 PROGRAMS = frozenset({"mainstay.cli", "mainstay.demo"})
 """Their interface is the command line."""
@@ -21,8 +21,8 @@ HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then
 
 
 def modules() -> list[str]:
-    """Every public module, packages of adapters included."""
-    found = ["mainstay", *below("mainstay"), *below("mainstay.adapters")]
+    """Every public module, with those of the packages that have public ones."""
+    found = ["mainstay", *below("mainstay"), *below("mainstay.adapters"), *below("mainstay.stores")]
     return sorted(name for name in found if name not in PROGRAMS)
 
 
@@ -70,7 +70,9 @@ def said_about(value: object) -> str:
     if inspect.isclass(value) or inspect.isroutine(value):
         return first_paragraph(value.__doc__).replace("|", "\\|")
     kind = type(value).__name__
-    return "a type, for annotations" if kind.startswith("_") else f"a constant, of type `{kind}`"
+    if kind.startswith("_") or isinstance(value, UnionType):
+        return "a type, for annotations"
+    return f"a constant, of type `{kind}`"
 
 
 def table(module: ModuleType) -> str:

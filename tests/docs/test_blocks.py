@@ -11,7 +11,17 @@ import pytest
 
 from mainstay import CallOutcomeUnknown, Client, MainstayError
 from mainstay.testing import ScriptedServer
-from tests.docs.markdown import EXAMPLES, PAGES, PAPERS, ROOT, Block, blocks, fences, is_a_part_of
+from tests.docs.markdown import (
+    EXAMPLES,
+    PAGES,
+    PAPERS,
+    ROOT,
+    Block,
+    anchors,
+    blocks,
+    fences,
+    is_a_part_of,
+)
 
 PATIENCE = 30.0
 BLOCKS = [block for page in (*PAGES, *PAPERS) for block in blocks(page)]
@@ -69,6 +79,28 @@ def test_a_block_is_run_loaded_or_compared(block: Block):
 @pytest.mark.parametrize("page", [*PAGES, *PAPERS], ids=lambda page: page.name)
 def test_no_block_is_hidden_from_the_tests(page: Path):
     assert len(list(blocks(page))) * 2 == fences(page)
+
+
+# -- commands in a sentence ---------------------------------------------------------------------
+
+COMMAND = re.compile(
+    r"`(?:\$ )?mainstay ((?!-)[a-z-]+(?: (?:show|path|validate|schema|approve|import))?)"
+)
+COMMANDS = anchors(ROOT / "docs" / "reference" / "command-line.md")
+
+
+@pytest.mark.parametrize("page", [*PAGES, *PAPERS], ids=lambda page: page.name)
+def test_a_command_that_a_page_names_is_one(page: Path):
+    named = COMMAND.findall(page.read_text(encoding="utf-8"))
+    assert [one for one in named if f"mainstay-{one.replace(' ', '-')}" not in COMMANDS] == []
+
+
+def test_the_readme_has_some_rows_of_the_page_about_troubles():
+    first = re.compile(r"^\| ([^|]+?)¹?²? \| .+ \| \[test", re.MULTILINE)
+    readme = first.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    page = ROOT / "docs" / "reference" / "what-happens-when.md"
+    assert len(readme) > 8
+    assert set(readme) <= set(first.findall(page.read_text(encoding="utf-8")))
 
 
 # -- blocks of Python ---------------------------------------------------------------------------

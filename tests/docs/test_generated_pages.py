@@ -11,6 +11,7 @@ from textwrap import dedent
 import pytest
 
 from mainstay import errors
+from tests.test_public_api import public_modules
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = ["reference/recovery.md", "reference/lifecycle.md", "reference/configuration.md"]
@@ -65,6 +66,24 @@ def test_an_unknown_argument_changes_nothing(copied: Path, argument: str):
     before = {name: (copied / name).stat().st_mtime_ns for name in PAGES}
     assert generate(copied, argument).returncode == 2
     assert {name: (copied / name).stat().st_mtime_ns for name in PAGES} == before
+
+
+API = sorted((DOCS / "reference" / "api").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", API, ids=lambda page: page.stem)
+def test_every_public_name_says_what_it_is(page: Path):
+    rows = re.findall(r"^\| (.+?) \| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    silent = [name for name, said in rows if not said.strip()]
+    assert silent == []
+    assert rows or page.stem == "mainstay.adapters"
+
+
+def test_every_public_module_has_its_page_and_no_other():
+    pages = {page.stem for page in API}
+    listed = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^- \[([\w.]+)\]", listed, re.MULTILINE)) == pages
+    assert {"mainstay", *public_modules()} <= pages
 
 
 # --- a page that is written by hand, and held to the code all the same -----------------------

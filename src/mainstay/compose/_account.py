@@ -22,6 +22,8 @@ SHOWN = 300
 
 
 class State(enum.Enum):
+    """What became of one step."""
+
     COMPLETED = "completed"
     """It ran, and this is its result. A fan-out: all its elements are done."""
     TOOL_ERROR = "tool error"
