@@ -25,6 +25,7 @@ pytestmark = pytest.mark.requirement("O2")
 FAULTS = [
     Seeded("lookup", "dns", "dns-failure", "'no-such-host.invalid'", "host in 'url'"),
     Seeded("closed", "tcp", "port-closed", "nothing listens on port", "Start the server"),
+    Seeded("remote", "tcp", "no-connection", "no connection to [fe80::1]:9", "firewall"),
     Seeded("name", "tls", "tls-name-mismatch", "it is for elsewhere.test", "'url' (servers.json"),
     Seeded("expired", "tls", "tls-expired", "127.0.0.1 expired on", "Have it renewed"),
     Seeded("early", "tls", "tls-not-yet-valid", "valid only from", "clock"),
@@ -70,6 +71,8 @@ async def told(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> 
             "well": {"url": secure.url, **trusted},
             "lookup": {"url": "https://no-such-host.invalid/mcp"},
             "closed": {"url": f"http://127.0.0.1:{stack.enter_context(closed_port())}/mcp"},
+            # An address of a network, without the network: the system refuses at once.
+            "remote": {"url": "https://[fe80::1]:9/mcp"},
             "name": {"url": other.url, **trusted},
             "expired": {"url": expired.url, **trusted},
             "early": {
@@ -111,7 +114,7 @@ def test_what_comes_after_a_failure_is_not_tried_and_said_not_to_be(told: tuple[
         "tools": "skipped",
         "ping": "skipped",
     }
-    assert told[1].rstrip().endswith("10 of 11 failed; first lookup, at DNS")
+    assert told[1].rstrip().endswith("11 of 12 failed; first lookup, at DNS")
 
 
 async def test_a_proxy_is_named_gone_through_and_blamed_where_it_is_at_fault(home: Home):

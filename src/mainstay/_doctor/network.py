@@ -37,7 +37,8 @@ class Way:
 
     @property
     def what(self) -> str:
-        return f"the proxy {redact_url(self.proxy)}" if self.proxy else f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"the proxy {redact_url(self.proxy)}" if self.proxy else f"{host}:{self.port}"
 
 
 def way_to(case: Case) -> Way:

@@ -1,0 +1,192 @@
+"""What passes over the wire can be looked at: all of it, in order, and no secret."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from mainstay import Client, MainstayError, ServerSpec
+from mainstay._engine.core import Core
+from mainstay._engine.inputs import Inputs
+from mainstay._engine.setup import Setup
+from mainstay._wire.tap import MOST_BYTES, Move, Passing, Talk, veiled
+from mainstay.testing import Behaviour, Rule, ScriptedServer
+
+PATIENCE = 10.0
+SECRET = 'sekret/"quoted" ä'
+
+
+@asynccontextmanager
+async def tapped(spec: dict[str, Any], told: list[Passing]) -> AsyncIterator[Client]:
+    known = ServerSpec.model_validate({"name": "kit", "max_replays": 0, **spec})
+    client = Client.of(Core(known, Setup(tap=told.append), Inputs("kit", PATIENCE)))
+    async with asyncio.timeout(PATIENCE), client:
+        yield client
+
+
+def moves(told: list[Passing], number: int) -> list[Move]:
+    return [passing.move for passing in told if passing.number == number]
+
+
+@pytest.mark.parametrize("encoding", ["json", "sse"])
+async def test_a_request_and_its_answer_are_told_in_order(encoding: Any):
+    told: list[Passing] = []
+    async with (
+        ScriptedServer.local(era="legacy", encoding=encoding) as server,
+        tapped({"url": server.url, "headers": {"X-Team": "the-blue-team"}}, told) as client,
+    ):
+        await client.call_tool("echo", {"text": "hello"})
+    (asked,) = (one for one in told if '"tools/call"' in one.body)
+    assert asked.move is Move.ASKED
+    assert asked.text == f"POST {server.url}"
+    assert asked.headers["x-team"] == "***"
+    assert asked.headers["mcp-session-id"] == "***"
+    assert asked.headers["content-type"] == "application/json"
+    assert moves(told, asked.number) == [Move.ASKED, Move.ANSWERED, Move.BODY]
+    answer, body = (one for one in told if one.number == asked.number and one is not asked)
+    assert answer.status == 200
+    assert '"hello"' in body.body
+    assert "the-blue-team" not in repr(told)
+    deleted = next(one for one in told if one.text == f"DELETE {server.url}")
+    assert Move.ANSWERED in moves(told, deleted.number)
+
+
+async def test_events_of_a_stream_are_told_one_by_one_while_it_is_open():
+    told: list[Passing] = []
+    seen: list[int] = []
+
+    def events() -> list[Passing]:
+        return [one for one in told if one.move is Move.BODY and "step" in one.body]
+
+    def look(*_: object) -> None:
+        seen.append(len(events()))
+
+    async with (
+        ScriptedServer.local(encoding="sse") as server,
+        tapped({"url": server.url}, told) as client,
+    ):
+        await client.call_tool("steps", {"count": 3, "gap": 0.1}, on_progress=look)
+    assert 0 < seen[0] < 4
+    assert len(events()) == 4, "three steps, and the answer"
+
+
+@pytest.mark.parametrize(
+    ("do", "last"),
+    [
+        (Behaviour(drop="after_body"), Move.BROKE),
+        (Behaviour(cut_after=10), Move.BROKE),
+        (Behaviour(hang=True), Move.GIVEN_UP),
+        (Behaviour(endless=True, encoding="sse"), Move.GIVEN_UP),
+    ],
+    ids=["no answer", "broken answer", "silence", "endless answer"],
+)
+async def test_an_answer_that_does_not_come_is_told_as_that(do: Behaviour, last: Move):
+    told: list[Passing] = []
+    async with (
+        ScriptedServer.local() as server,
+        tapped({"url": server.url}, told) as client,
+    ):
+        await server.script(Rule(tool="echo", do=do))
+        with suppress(MainstayError):
+            await client.call_tool("echo", {"text": "hello"}, timeout=0.5)
+        (asked,) = (one for one in told if '"tools/call"' in one.body)
+        assert last in moves(told, asked.number)
+
+
+async def test_a_large_body_is_cut_where_it_cannot_give_a_secret_away():
+    told: list[Passing] = []
+    async with (
+        ScriptedServer.local() as server,
+        tapped({"url": server.url}, told) as client,
+    ):
+        await server.script(Rule(tool="echo", do=Behaviour(body_bytes=2 * MOST_BYTES)))
+        result = await client.call_tool("echo", {"text": "hello"})
+    (body,) = (one.body for one in told if len(one.body) > MOST_BYTES // 2)
+    assert len(result.text) > len(body)
+    assert body.endswith(" bytes more")
+    assert len(body) < MOST_BYTES + 100
+
+
+@pytest.mark.parametrize("shown", range(1, len("sekret-secret")))
+def test_half_of_a_secret_at_the_cut_is_not_shown(shown: int):
+    told: list[Passing] = []
+    talk = Talk(told.append, 1, ("sekret-secret",))
+    talk.came(b"x" * (MOST_BYTES - shown) + b"sekret-secret")
+    talk.over()
+    talk.over()
+    (body,) = told
+    assert "s" not in body.body.partition("…")[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"the key {SECRET} has expired",
+        '{"message": "the key sekret/\\"quoted\\" ä"}',
+        '{"message": "the key sekret\\/\\"quoted\\" \\u00e4"}',
+        "http://host/?q=sekret%2F%22quoted%22%20%C3%A4",
+        "http://host/sekret/%22quoted%22%20%C3%A4",
+        "http://host/?access_token=sekret-of-somebody-else",
+        '{"accessToken" : "sekret-of-\\"somebody\\"-else", "text": "plain"}',
+    ],
+)
+def test_a_secret_is_taken_out_however_it_is_written(text: str):
+    shown = veiled(text, (f"Bearer {SECRET}",))
+    assert "sekret" not in shown
+    assert "quoted" not in shown
+    assert "somebody" not in shown
+    assert "***" in shown
+
+
+def test_what_is_no_secret_stays():
+    said = '{"text": "the token of my esteem", "count": 3}'
+    assert veiled(said, ("sekret-of-ours",)) == said
+
+
+async def test_a_program_is_told_from_its_start_to_its_last_words():
+    told: list[Passing] = []
+    noise = "Hello from sekret-of-the-program\n"
+    async with ScriptedServer.stdio(stdout_noise=noise, stderr="goodbye\n") as program:
+        env = {**program.spec.get("env", {}), "KEY": "sekret-of-the-program"}
+        spec = {**program.spec, "env": env, "max_result_bytes": 20_000}
+        async with tapped(spec, told) as client:
+            await program.script(
+                Rule(tool="add", do=Behaviour(body_bytes=40_000)),
+                Rule(tool="echo", do=Behaviour(drop="after_run", exit_code=3)),
+            )
+            for tool, given in (("add", {"a": 1, "b": 2}), ("echo", {"text": "hello"})):
+                with suppress(MainstayError):
+                    await client.call_tool(tool, given)
+    texts = [(one.move, one.text or one.body) for one in told]
+    assert texts[0] == (Move.OPENED, "")
+    assert (Move.NOISE, "Hello from ***") in texts
+    assert (Move.IN, "a message of more than 20000 bytes") in texts
+    sent = [text for move, text in texts if move is Move.OUT]
+    assert [call in sent[-1] for call in ('"tools/call"', '"hello"')] == [True, True]
+    (ended,) = (one for one in told if one.move is Move.ENDED)
+    assert "code 3" in ended.text
+    assert "goodbye" in ended.body
+    assert "sekret" not in repr(told)
+
+
+def test_whoever_does_not_look_on_does_not_pay_for_it():
+    script = """
+import asyncio, sys
+from mainstay import Client
+from mainstay.testing import ScriptedServer
+
+async def main():
+    async with ScriptedServer.local() as server, Client(server.url) as client:
+        await client.call_tool("echo", {"text": "hello"})
+    print("mainstay._wire.tap" in sys.modules)
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "False\n"
