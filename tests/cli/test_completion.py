@@ -45,8 +45,12 @@ async def test_names_and_keys_are_completed_without_asking_any_server(home: Home
         before = await program.starts()
         of = ("-c", named)
         assert "kit.weather" in offered(home, "call", *of, "kit.w")
-        assert offered(home, "call", *of, "weather", "u") == ["unit="]
+        assert offered(home, "call", *of, "weather", "u") == ["unit=celsius", "unit=kelvin"]
         assert offered(home, "call", *of, "kit.weather", "unit=c") == ["unit=celsius"]
+        assert offered(home, "call", *of, "weather", "ci") == ["city=", "city=..."]
+        assert offered(home, "call", *of, "weather", "unit=kelvin", "un") == []
+        broken_up = ("weather", "unit", "=", "k")
+        assert offered(home, "call", *of, *broken_up) == ["kelvin"], "as bash does it"
         assert offered(home, "servers", *of, "k") == ["kit"]
         assert offered(home, "read", *of, "kit://n") == ["kit://notes"]
         assert await program.starts() == before

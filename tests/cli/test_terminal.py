@@ -153,3 +153,14 @@ async def test_bytes_are_kept_from_a_terminal(home: Home):
     assert saved.code == 0
     assert (home.path / "picture.png").read_bytes() == b"\x89PNG\r\n\x1a\n"
     assert piped.document["contents"][0]["blob"] == "iVBORw0KGgo="
+
+
+@pytest.mark.requirement("O2")
+async def test_a_silent_server_is_waited_for_visibly_and_can_be_left(home: Home):
+    async with ScriptedServer.local() as server:
+        await server.script(Rule(do=Behaviour(hang=True)))
+        async with home.terminal("tools", "--url", server.url) as terminal:
+            await terminal.until("opening 127-0-0-1")
+            terminal.interrupt()
+            ran = await terminal.ended()
+    assert (ran.code, ran.out, terminal.has_cursor) == (130, "interrupted", True)

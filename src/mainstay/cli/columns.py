@@ -31,9 +31,9 @@ _STYLES = {
 
 
 def show(screen: Screen, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    cells = [[one_line(cell) for cell in row] for row in rows]
-    if screen.json:
+    if screen.json or not rows:
         return
+    cells = [[one_line(cell) for cell in row] for row in rows]
     if screen.terminal:
         screen.say(table(heads, cells, screen.width))
         return

@@ -33,15 +33,25 @@ def uris(ctx: typer.Context, incomplete: str) -> Offers:
 
 
 def arguments(ctx: typer.Context, incomplete: str) -> Offers:
-    """`key=` of the tool that was named, and after it the values that its schema lists."""
+    """`key=value` with the values that the schema of the tool that was named lists."""
     keys = _keys(ctx)
-    key, equals, _ = incomplete.partition("=")
-    if equals:
-        values = _texts(_mapping(keys.get(key)), "values")
-        return _starting(incomplete, ((f"{key}={value}", "") for value in values))
-    given = {str(word).partition("=")[0] for word in ctx.params.get("arguments") or ()}
-    left = ((f"{name}=", _text(about, "help")) for name, about in keys.items() if name not in given)
+    given = [str(word) for word in ctx.params.get("arguments") or ()]
+    if given[-1:] == ["="]:  # bash breaks words at it, and asks for what follows
+        values = _texts(_mapping(keys.get(given[-2] if given[1:] else "")), "values")
+        return _starting(incomplete, ((value, "") for value in values))
+    named = {word.partition("=")[0] for word in given}
+    left = (
+        (offer, _text(about, "help"))
+        for name, about in keys.items()
+        if name not in named or incomplete.startswith(f"{name}=")
+        for offer in _pairs(name, _texts(_mapping(about), "values"))
+    )
     return _starting(incomplete, left)
+
+
+def _pairs(name: str, values: list[str]) -> list[str]:
+    """Never one alone that is to be gone on with: shells put a blank after it."""
+    return [f"{name}={value}" for value in values] or [f"{name}=", f"{name}=..."]
 
 
 def _keys(ctx: typer.Context) -> dict[str, Any]:

@@ -33,6 +33,10 @@ class Sought:
     limit: int = 10
     group: str | None = None
 
+    @property
+    def narrows(self) -> bool:
+        return any(one is not None for one in (self.pattern, self.words, self.group))
+
     def named(self, name: str, short: str) -> bool:
         pattern = self.pattern
         return pattern is None or fnmatchcase(name, pattern) or fnmatchcase(short, pattern)
@@ -80,11 +84,8 @@ async def tools(
     else:
         columns.show(screen, ("tool", "what it does"), [(t.name, t.description) for t in found])
     screen.give({"tools": [_tool(one) for one in found]})
-    return _end(screen, found, lost, f"no tool of {len(view)} matches", sought_any(sought))
-
-
-def sought_any(sought: Sought) -> bool:
-    return any(one is not None for one in (sought.pattern, sought.words, sought.group))
+    nothing = f"none of {len(view)} tools matches" if sought.narrows else "no server offers a tool"
+    return _end(screen, found, lost, nothing, sought.narrows)
 
 
 async def _sought(

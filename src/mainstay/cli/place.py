@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstay.cli.ending import Misused, debugging
 from mainstay.cli.screen import Screen
+from mainstay.cli.waiting import waiting_for
 
 if TYPE_CHECKING:
     from mainstay import Configuration, Runtime, ServerSpec
@@ -124,8 +125,10 @@ async def opened(
         raise Misused(_why_none(found))
     found = replace(found, servers=_with_headers(found.servers, place.headers))
     given: dict[str, Any] = {"live": False, "backoff": None, **options}
-    async with Runtime.open(found, **given) as runtime:
-        yield runtime
+    with waiting_for([one.name for one in found.servers], screen) as over:
+        async with Runtime.open(found, **given) as runtime:
+            over()
+            yield runtime
 
 
 def quiet() -> None:
