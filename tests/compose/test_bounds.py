@@ -56,7 +56,7 @@ def plans(draw: st.DrawFn) -> Plan:
         kind = draw(st.integers(0, 3 if depth else 0))
         if kind == 0 or (kind == 3 and not lists):
             number: Any = ref(draw(st.sampled_from(numbers))) if numbers else 1
-            on_failure = draw(st.sampled_from(["stop", "go_on", Fallback(0)]))
+            on_failure: Any = draw(st.sampled_from(["stop", "go_on", Fallback(0)]))
             return Step(next(names), "builtin.fussy", {"number": number}, on_failure=on_failure)
         if kind == 3:
             name, item, over = next(names), next(names), draw(st.sampled_from(lists))

@@ -137,8 +137,9 @@ async def test_leaving_early_cancels_the_plan_and_says_what_was_under_way() -> N
 
 async def test_an_error_in_the_block_cancels_the_plan_and_goes_on_up() -> None:
     async with opened() as (runtime, (one,)), asyncio.timeout(PATIENCE):
+        running = stream(runtime, Plan(slow("a")))
         with pytest.raises(LookupError):
-            async with stream(runtime, Plan(slow("a"))) as running:
+            async with running:
                 await one.requests("tools/call", at_least=1)
                 raise LookupError
         assert running.account["a"].state is State.CANCELLED

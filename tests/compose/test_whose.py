@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, NotPermitted, Runtime, UnknownTool
+from mainstay import CallContext, InvalidArguments, NotPermitted, Runtime, UnknownTool
 from mainstay.compose import ForEach, Parallel, Plan, PlanRefused, State, Step, check, ref, run
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from mainstay.testing import ScriptedServer
 from tests.compose._plans import PATIENCE, echo, ledger_of, opened, record, slow, states
 from tests.runtime._life import quiet_port
 
@@ -72,60 +72,47 @@ async def test_a_permission_that_fails_is_a_refusal() -> None:
         assert await one.ledger() == {}
 
 
+EXTRA = {"name": "extra", "inputSchema": {"type": "object"}}
+CHANGE = Step("change", "builtin.change")
+
+
 async def test_a_tool_that_goes_while_the_plan_runs_is_not_delivered() -> None:
-    async with opened({"tools": [{"name": "extra", "inputSchema": {"type": "object"}}]}) as (
-        runtime,
-        (one,),
-    ):
-        await one.script(Rule(tool="slow", do=Behaviour()))
+    async def change() -> None:
+        """The tool is offered no more."""
+        await one.set_tools([])
+        await runtime.refresh("one")
 
-        async def lose() -> None:
-            await one.requests(tool="slow", at_least=1)
-            await one.set_tools([])
-            await runtime.refresh("one")
-
-        plan = Plan(slow("wait", 0.5), Step("extra", "one.extra"), record("after"))
-        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
-            losing = group.create_task(lose())
-            running = group.create_task(run(runtime, plan))
-        account = running.result()
-        assert losing.done()
-        assert await ledger_of([one]) == {"wait": 1}
+    plan = Plan(CHANGE, Step("extra", "one.extra"), record("after"))
+    async with opened({"tools": [EXTRA]}, functions=[change]) as (runtime, (one,)):
+        account = await run(runtime, plan, timeout=PATIENCE)
+        assert await ledger_of([one]) == {}
     assert isinstance(account["extra"].error, UnknownTool)
     assert states(account)["extra"] is State.NOT_DELIVERED
 
 
 async def test_a_tool_that_takes_something_else_by_then_is_not_sent_what_no_longer_fits() -> None:
-    old = {"name": "extra", "inputSchema": {"type": "object"}}
-    new = {"name": "extra", "inputSchema": {"type": "object", "required": ["reason"]}}
-    async with opened({"tools": [old]}) as (runtime, (one,)):
+    async def change() -> None:
+        """The tool wants something more."""
+        await one.set_tools([{**EXTRA, "inputSchema": {"type": "object", "required": ["reason"]}}])
+        await runtime.refresh("one")
 
-        async def change() -> None:
-            await one.requests(tool="slow", at_least=1)
-            await one.set_tools([new])
-            await runtime.refresh("one")
-
-        plan = Plan(slow("wait", 0.5), Step("extra", "one.extra"))
-        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
-            group.create_task(change())
-            running = group.create_task(run(runtime, plan))
-        assert running.result()["extra"].state is State.NOT_DELIVERED
-        assert await ledger_of([one]) == {"wait": 1}
+    plan = Plan(CHANGE, Step("extra", "one.extra"))
+    async with opened({"tools": [EXTRA]}, functions=[change]) as (runtime, (one,)):
+        account = await run(runtime, plan, timeout=PATIENCE)
+        assert await ledger_of([one]) == {}
+    assert isinstance(account["extra"].error, InvalidArguments)
 
 
 async def test_a_server_that_is_removed_while_the_plan_runs_is_not_replaced_by_another() -> None:
-    async with opened({}, {}) as (runtime, (one, two)):
+    async def change() -> None:
+        """The server is no longer there."""
+        await runtime.remove("two")
 
-        async def remove() -> None:
-            await one.requests(tool="slow", at_least=1)
-            await runtime.remove("two")
-
-        plan = Plan(slow("wait", 0.5), record("b", "two"))
-        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
-            group.create_task(remove())
-            running = group.create_task(run(runtime, plan))
-        assert running.result()["b"].state is State.NOT_DELIVERED
-        assert await ledger_of([one, two]) == {"wait": 1}
+    plan = Plan(CHANGE, record("b", "two"))
+    async with opened({}, {}, functions=[change]) as (runtime, servers):
+        account = await run(runtime, plan, timeout=PATIENCE)
+        assert await ledger_of(servers) == {}
+    assert account["b"].state is State.NOT_DELIVERED
 
 
 async def test_a_server_that_the_plan_does_not_need_holds_nothing_up() -> None:

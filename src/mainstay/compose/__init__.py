@@ -11,6 +11,11 @@
 A plan is data: the same in Python and as JSON. It has no loops without a bound, and runs no code.
 Nothing is called before the whole plan has been checked. A step's failure is never an exception:
 the account says what ran, what did not, and what is not known.
+
+Inside: what a plan is (`_parts`, `_conditions`, `_refs`), its JSON (`_writing`, `_plain`,
+`_reading`, `_schema`), whether it is sound (`_finding`, `_bounds`, `_shapes`, `_fitting`,
+`_checking`), how it runs (`_values`, `_calls`, `_running`, `_streaming`), and what is told of it
+(`_problems`, `_account`, `_events`).
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from mainstay.compose._events import (
     OnEvent,
     PlanEvent,
     StepEnded,
+    StepEvent,
     StepProgress,
     StepStarted,
 )
@@ -83,6 +89,7 @@ __all__ = [
     "State",
     "Step",
     "StepEnded",
+    "StepEvent",
     "StepProgress",
     "StepStarted",
     "check",

@@ -25,7 +25,8 @@ class State(enum.Enum):
     """What became of one step."""
 
     COMPLETED = "completed"
-    """It ran, and this is its result. A fan-out: all its elements are done."""
+    """It ran, and this is its result, or one that was kept of an equal call, where a server's
+    configuration allows that. A fan-out: all its elements are done."""
     TOOL_ERROR = "tool error"
     """It ran, and says itself that it failed."""
     FAILED = "failed"

@@ -14,7 +14,15 @@ from typing import Any
 from mainstay.compose._account import Account, Record
 from mainstay.events import Event
 
-__all__ = ["Finished", "OnEvent", "PlanEvent", "StepEnded", "StepProgress", "StepStarted"]
+__all__ = [
+    "Finished",
+    "OnEvent",
+    "PlanEvent",
+    "StepEnded",
+    "StepEvent",
+    "StepProgress",
+    "StepStarted",
+]
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)

@@ -200,7 +200,7 @@ class Run:
         if problem := _no_fan_out(part, elements):
             blank = self._blank(part, scope)
             self._note(scope, replace(blank, state=State.NOT_DELIVERED, why=problem))
-            self._stop(scope.halt, f"{part.name}: {problem}")
+            self._stop(scope.halt, f"{blank.path}: {problem}")
             return
         began = monotonic()
         inside = [self._within(part, scope, at, one) for at, one in enumerate(elements)]
@@ -288,4 +288,4 @@ def _ended_with(record: Record) -> str:
         State.UNKNOWN: "has an outcome that is not known",
         State.CANCELLED: "was cancelled",
     }
-    return f"{record.name} {words.get(record.state, record.state.value)}"
+    return f"{record.path} {words[record.state]}"
