@@ -11,7 +11,7 @@ from tests.cli.helpers_running import Home
 
 pytestmark = pytest.mark.requirement("O2")
 
-PATIENCE = 3.0
+PATIENCE = 2.0
 CHATTER = "import sys; print('Listening on port 3000', flush=True); sys.stdin.read()"
 
 
@@ -24,29 +24,33 @@ async def test_whatever_hangs_is_waited_for_as_long_as_was_said_and_told_apart(h
     async with (
         ScriptedServer.local(era="legacy") as handshake,
         ScriptedServer.local(era="legacy") as later,
+        ScriptedServer.local() as posts,
         ScriptedServer.stdio(deaf=True) as deaf,
         answering(hang=True) as silent,
     ):
         await handshake.script(never("initialize"))
         await later.script(never("tools/list"))
+        await posts.script(Rule(do=Behaviour(hang=True)))
+        agreeing = {"handshake": {"url": handshake.url}, "later": {"url": later.url}}
         sides = (
-            {"handshake": {"url": handshake.url}, "deaf": deaf.spec},
-            {"silent": {"url": silent}},
-            {"later": {"url": later.url}, "chatter": chatter},
+            {"silent": {"url": silent}, "posts": {"url": posts.url}},
+            {**agreeing, "deaf": deaf.spec, "chatter": chatter},
         )
         named = [home.configure(side, f"{number}.json") for number, side in enumerate(sides)]
         ways = [check(home, "-c", name, "--timeout", str(PATIENCE)) for name in named]
-        first, second, third = await asyncio.gather(*ways)
-    assert first.failed_at("handshake") == ("handshake", "handshake-hang")
-    assert first.failed_at("deaf") == ("handshake", "handshake-hang")
-    assert second.failed_at("silent") == ("http", "no-answer")
-    assert third.failed_at("later") == ("tools", "silent")
-    assert third.failed_at("chatter") == ("handshake", "stdout-noise")
-    for found, name in ((first, "handshake"), (first, "deaf"), (third, "later")):
-        failed = found.of(name).failure
+        mute, others = await asyncio.gather(*ways)
+    assert mute.failed_at("silent") == ("http", "no-answer")
+    assert mute.failed_at("posts") == ("handshake", "handshake-hang")
+    assert mute.of("posts").states["http"] == "ok", "a plain GET is answered"
+    assert others.failed_at("handshake") == ("handshake", "handshake-hang")
+    assert others.failed_at("later") == ("tools", "silent")
+    assert others.failed_at("deaf") == ("handshake", "handshake-hang")
+    assert others.failed_at("chatter") == ("handshake", "stdout-noise")
+    for name in ("handshake", "later", "deaf"):
+        failed = others.of(name).failure
         assert PATIENCE - 0.5 < failed["seconds"] < PATIENCE + 5
         assert "--timeout" in failed["remedy"]
-    assert "'Listening on port 3000'" in third.of("chatter").failure["cause"]
+    assert "'Listening on port 3000'" in others.of("chatter").failure["cause"]
 
 
 async def test_ctrl_c_ends_the_program_deletes_the_session_and_leaves_no_traceback(home: Home):

@@ -112,8 +112,8 @@ class Opening:
     def _first_answer(self) -> float:
         if self.record.answers:
             return self.record.answers[0].at - self._begun
-        asked, *_, answered = (one.at for one in self.record.asides)
-        return answered - asked
+        last = {one.move: one.at for one in self.record.asides}
+        return max(0.0, last[Move.ANSWERED] - last[Move.ASKED])
 
     def _head(self) -> str:
         if not self.record.answers:
