@@ -34,6 +34,8 @@ FAULTS = [
     Seeded("unwilling", "handshake", "handshake-rejected", "error -32603: not today", "log"),
     Seeded("forgetful", "session", "session-lost", "has just opened", "balancer"),
     Seeded("secretive", "tools", "request-rejected", "error -32000: no list", "log"),
+    Seeded("guarded", "tools", "http-401", "401", "'api_key'"),
+    Seeded("fickle", "tools", "connection-broken", "closed the connection", "log"),
     Seeded("endless", "tools", "endless-list", "page 2 of it leads back", "nextCursor"),
     Seeded("misspelt", "tools", "malformed-schema", "tool 'bad': the schema", "Correct it"),
     Seeded("shapeless", "tools", "malformed-schema", "tool 'bad': inputSchema", "Correct it"),
@@ -100,6 +102,8 @@ SCRIPTED: dict[str, tuple[dict[str, Any], tuple[Rule, ...]]] = {
         {"era": "legacy"},
         (instead("tools/list", error={"code": -32000, "message": "no list"}),),
     ),
+    "guarded": ({"era": "legacy"}, (instead("tools/list", status=401, body=""),)),
+    "fickle": ({"era": "legacy"}, (instead("tools/list", drop="after_body"),)),
     "endless": ({}, (instead("tools/list", result={"tools": [], "nextCursor": "on"}),)),
     "misspelt": ({"tools": [tool(schema=typed("strnig"))]}, ()),
     "shapeless": ({"tools": [tool(schema="any")]}, ()),
@@ -107,6 +111,10 @@ SCRIPTED: dict[str, tuple[dict[str, Any], tuple[Rule, ...]]] = {
     "odd": ({"tools": [tool(name="café"), tool("twin"), tool("twin")]}, ()),
     "slow": ({"era": "legacy"}, (Rule(method="ping", skip=1, do=Behaviour(delay=1.1)),)),
     "late": ({}, (Rule(do=Behaviour(headers={"Date": "Mon, 05 Jan 2026 08:00:00 GMT"})),)),
+    "toolless": (
+        {"era": "legacy"},
+        (instead("tools/list", error={"code": -32601, "message": "what tools?"}),),
+    ),
     "empty": ({}, (instead("tools/list", result={"tools": []}),)),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -151,6 +159,7 @@ def test_a_fault_of_what_answers_is_named_with_its_cause_and_its_remedy(told: To
     [
         ("late", ["clock-skew"]),
         ("empty", ["no-tools"]),
+        ("toolless", ["no-tools"]),
         ("slow", ["slow"]),
         ("odd", ["invalid-tool-name", "duplicate-tool"]),
     ],

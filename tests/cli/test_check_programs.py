@@ -19,6 +19,8 @@ FAULTS = [
     ),
     Seeded("pipe", "command", "command-is-shell", "only a shell", "'sh', 'args': ['-c'"),
     Seeded("flat", "command", "not-executable", "./flat.py", "chmod +x"),
+    Seeded("homeless", "command", "bad-configuration", "no directory", "'cwd'"),
+    Seeded("npx", "process", "program-exits", "code 7 before it was ready", "by hand"),
     Seeded("exits", "process", "program-exits", "code 3 before it was ready", "last words"),
     Seeded("killed", "process", "program-exits", "killed by signal 9", "by hand"),
 ]
@@ -28,6 +30,10 @@ FAULTS = [
 async def told(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, str]:
     home = Home(tmp_path_factory.mktemp("programs"))
     (home.path / "flat.py").write_text("print('hello')\n")
+    npx = home.path / "bin" / "npx"
+    npx.parent.mkdir()
+    npx.write_text("#!/bin/sh\nexit 7\n")
+    npx.chmod(0o755)
     dies = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     async with contextlib.AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -40,6 +46,8 @@ async def told(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> 
             "line": {"command": "python3 -m x"},
             "pipe": {"command": "cat notes | server"},
             "flat": {"command": "./flat.py"},
+            "homeless": {"command": sys.executable, "cwd": "nowhere"},
+            "npx": {"command": "npx", "args": ["a-server"], "env": {"PATH": str(npx.parent)}},
             "exits": exits.spec,
             "killed": {"command": sys.executable, "args": ["-c", dies]},
             "noisy": noisy.spec,
@@ -71,3 +79,10 @@ def test_a_program_that_prints_to_its_standard_output_is_found_out_although_it_w
     assert "'Ready to serve!'" in warning["cause"]
     assert "standard error" in warning["remedy"]
     assert "[stdout-noise]" in said
+
+
+def test_a_question_that_nobody_could_answer_is_warned_of(told: tuple[Found, str]):
+    npx = told[0].of("npx")
+    assert npx.warnings == ["unwise-configuration"]
+    (warning,) = (one for one in npx.findings if one["state"] == "warning")
+    assert "-y" in warning["remedy"]
