@@ -23,7 +23,7 @@ from mainstay._rules import headers as header_rules
 from mainstay._rules.identity import Identity
 from mainstay._runtime.gate import Gate
 from mainstay._runtime.names import ToolName, named, parts
-from mainstay._runtime.speaking import PATIENCE, HeaderProvider, Speaker, speaker_for
+from mainstay._runtime.speaking import PATIENCE, HeaderProvider, Left, Speaker, speaker_for
 from mainstay._runtime.views import Views
 from mainstay.context import CallContext
 from mainstay.errors import (
@@ -101,6 +101,7 @@ class Finding(Views):
         """The tool that is meant, as this caller is shown it. Raises what says why not."""
         if isinstance(name, Tool):
             return await self._find_tool(name, context, headers, timeout)
+        left = Left(timeout)
         server, tool = parts(name)
         if not server and (meant := self.catalogue.for_model(tool)) is not None:
             server, tool = meant.key  # unique whatever else there is: no other has to be asked
@@ -109,12 +110,12 @@ class Finding(Views):
             found = await self._find_at(supplier, tool, context, headers, timeout)
             if found is not None:
                 return found
-        whole = await self.whole(context, timeout=timeout)
-        async with self._patiently(named(name), timeout):
+        whole = await self.whole(context, timeout=left())
+        async with self._patiently(named(name), left()):
             self._check_missing(whole, named(name))
             meant = await self.seen(whole, partial(_tool, named(name)), context)
         supplier = self.supplier(meant.server)
-        found = await self._find_at(supplier, meant.tool, context, headers, timeout)
+        found = await self._find_at(supplier, meant.tool, context, headers, left())
         if found is None:
             raise NotPermitted(f"{meant.name} may be seen, but not be called, in this context")
         return found
@@ -132,10 +133,11 @@ class Finding(Views):
             raise UnknownTool(f"there is no tool {tool.name[:200]!r}: its server was removed")
         if tool.own_headers and supplier.spec.url:  # whoever puts them there says who is calling
             headers = header_rules.merge(headers, tool.own_headers)
+        left = Left(timeout)
         found = await self._find_at(supplier, tool.tool, context, headers, timeout)
         if found is not None:
             return found
-        async with self._patiently(tool.name, timeout):
+        async with self._patiently(tool.name, left()):
             if supplier.offers(tool.tool) and await self.gate.lets("see", tool, context):
                 raise NotPermitted(f"{tool.name[:200]} may be seen, but not be called, here")
         raise UnknownTool(f"there is no tool {tool.name[:200]!r} any more")
@@ -148,17 +150,18 @@ class Finding(Views):
         headers: Mapping[str, str] | None,
         timeout: float | None,
     ) -> Found | None:
+        left = Left(timeout)
         speaker = await self.speaker(supplier, context, headers, timeout)
         identity, lease = speaker.identity, None
         stock = supplier.known(identity)
         try:
             if stock is None:
-                within = supplier.spec.timeouts.call if timeout is None else timeout
+                within = left if timeout is not None else Left(supplier.spec.timeouts.call)
                 if identity is not None and supplier.spec.session != "shared":
-                    lease = await supplier.sessions.lend(identity, within)
-                stock = await _asked(supplier, identity, within, lease)
+                    lease = await supplier.sessions.lend(identity, within() or 0)
+                stock = await _asked(supplier, identity, within() or 0, lease)
             meant = stock.tools.get(tool)
-            if meant is None or not await self._may_call(meant, context, timeout):
+            if meant is None or not await self._may_call(meant, context, left()):
                 return None
             sent = speaker.headers(supplier.spec, meant.headers)
             found = Found(supplier, stock, meant, speaker, sent, lease)

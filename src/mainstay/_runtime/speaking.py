@@ -11,6 +11,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, cast
 
 from mainstay._rules import headers as header_rules
@@ -29,6 +30,18 @@ Headers = Mapping[str, str]
 
 PATIENCE = 30.0
 """Seconds for a function of the user's, where nothing else bounds it."""
+
+
+class Left:
+    """What is left of a call's time, over all that is done before it is sent. None: it has none of
+    its own, and each step as much as it is given.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._until = None if seconds is None else monotonic() + seconds
+
+    def __call__(self) -> float | None:
+        return None if self._until is None else max(self._until - monotonic(), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
