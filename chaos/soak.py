@@ -56,7 +56,11 @@ class Limits:
     seconds: float | None = None
     round: int = 2_000
     grace: float = 10.0
-    """After its deadline, in which a call must have ended."""
+    """After its deadline, until a call is given up."""
+    prompt: float = 2.0
+    """After its deadline, in which a call must have ended; the time in which the event loop stood
+    still does not count.
+    """
     recovery: float = 30.0
     """After a round, in which every server must serve again."""
     closing: float = 10.0
@@ -76,7 +80,8 @@ class Findings:
     hits: Counter[str] = field(default_factory=Counter[str])
     """Connections, processes and the like that they hit."""
     latest: float = 0.0
-    """Seconds after its deadline that a call ended."""
+    """Seconds after its deadline that a call ended, without those that the event loop stood still.
+    """
     latest_of: str = ""
     """Which one, and what it said."""
     lag: float = 0.0
@@ -169,7 +174,8 @@ class Soak:
         self.judge.begins(step.number, self._edits.certain(step.server))
         loop = asyncio.get_running_loop()
         task = loop.create_task(made(runtime, step))
-        deadline = loop.time() + step.timeout
+        deadline, stood = loop.time() + step.timeout, list[float]()
+        due = loop.call_at(deadline, lambda: stood.append(self.witness.stood))
         left: list[bool] = []
         if step.cancel_after is not None:
             loop.call_later(step.cancel_after, lambda: left.append(task.cancel()))
@@ -179,8 +185,10 @@ class Soak:
             return
         self._count(step, cancelled=any(left))
         statement = stated(step, task)
-        if (late := loop.time() - deadline) > self.findings.latest:
-            self.findings.latest, self.findings.latest_of = late, f"{step}, {statement.words}"
+        due.cancel()
+        if stood:
+            late = loop.time() - deadline - (self.witness.stood - stood[0])
+            self._time(step, late, statement.words)
         if any(left) and statement.said is not Said.CANCELLED:
             self._accuse(CANCELS, step.number, statement.words)
         self.judge.ends(
@@ -192,6 +200,12 @@ class Soak:
             self._accuse(HUSHED, step.number, "the words of the error")
         if statement.said is Said.NOT_RUN:
             await asyncio.sleep(BREATH)
+
+    def _time(self, step: Step, late: float, words: str) -> None:
+        if late > self.findings.latest:
+            self.findings.latest, self.findings.latest_of = late, f"{step}, {words}"
+        if late > self._limits.prompt:
+            self._accuse(ENDS, step.number, f"it ended {late:.2f} s after its deadline: {words}")
 
     def _count(self, step: Step, *, cancelled: bool) -> None:
         self.findings.callers["cancelled"] += cancelled

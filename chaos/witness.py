@@ -34,6 +34,8 @@ class Witness(logging.Handler):
         """Seconds that the event loop stood still at most; and that it worked at most without a
         pause: the rest of the former is the machine's.
         """
+        self.stood = 0.0
+        """Seconds that it stood still, all in all."""
         self._running: set[str] = set()
         self._ended: set[str] = set()
         self._broken: list[Broken] = []
@@ -86,7 +88,9 @@ class Witness(logging.Handler):
         while True:
             before, worked = loop.time(), time.thread_time()
             await asyncio.sleep(_TICK)
-            self.lag = max(self.lag, loop.time() - before - _TICK)
+            lag = loop.time() - before - _TICK
+            self.stood += lag
+            self.lag = max(self.lag, lag)
             self.work = max(self.work, time.thread_time() - worked)
 
     def findings(self, *, quiet: bool) -> list[Broken]:

@@ -6,6 +6,7 @@ import dataclasses
 import socket
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
@@ -28,6 +29,8 @@ from mainstay.events import Completed, Event
 
 SEED = 8
 """One in whose first calls every lie has its occasion."""
+LATE = 3.0
+"""Seconds; more than is allowed."""
 SCHEDULE = Schedule(SEED)
 
 
@@ -131,6 +134,15 @@ class Liar(Runtime):
         self.told["stammers"].add(step.number)
         raise KeyError(name)
 
+    async def _dawdles(self, step: Step, name: str, arguments: Any, **how: Any) -> CallResult:
+        """Ends, but long after the deadline of one that has little time."""
+        began = time.monotonic()
+        result = await super().call(name, arguments, **how)
+        if step.cancel_after is None and not self.told["dawdles"]:
+            self.told["dawdles"].add(step.number)
+            await asyncio.sleep(began + step.timeout + LATE - time.monotonic())
+        return result
+
     async def _misdirects(self, step: Step, name: str, arguments: Any, **how: Any) -> CallResult:
         if step.server != "modern" or step.fault is not None:
             return await super().call(name, arguments, **how)
@@ -146,6 +158,7 @@ class Liar(Runtime):
         5: _stays,
         6: _hangs,
         7: _misdirects,
+        8: _dawdles,
     }
 
     # -- lies about the rest --------------------------------------------------------------------

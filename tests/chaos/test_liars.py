@@ -42,7 +42,7 @@ async def judged(folder: Path) -> tuple[Liar, Findings]:
         liars.append(Liar(*given, **options))
         return liars[-1]
 
-    limits = Limits(600, round=600, grace=1.5, recovery=1.5, closing=1.0)
+    limits = Limits(600, round=600, grace=5.0, recovery=1.5, closing=1.0)
     try:
         findings, _ = await soaked(SEED, limits, folder, made)
     finally:
@@ -65,6 +65,7 @@ def accused(findings: Findings, invariant: str) -> set[int | None]:
         ("confuses", OWN_ANSWER),
         ("stays", CANCELS),
         ("hangs", ENDS),
+        ("dawdles", ENDS),
         ("tells", HUSHED),
         ("stammers", SAYS),
         ("misdirects", OWN_PLACE),
@@ -86,18 +87,18 @@ def test_what_is_wrong_with_the_rest_is_found_out(caught: tuple[Liar, Findings],
 
 
 @pytest.mark.parametrize(
-    ("invariant", "digit"),
+    ("invariant", "digits"),
     [
-        *((NEVER, 1), (OWN_HEADERS, 2), (OWN_ANSWER, 4), (CANCELS, 5)),
-        *((ENDS, 6), (SAYS, 6), (OWN_PLACE, 7)),
+        *((NEVER, {1}), (OWN_HEADERS, {2}), (OWN_ANSWER, {4}), (CANCELS, {5})),
+        *((ENDS, {6, 8}), (SAYS, {6}), (OWN_PLACE, {7})),
     ],
 )
 def test_nobody_is_accused_of_a_lie_that_was_not_told(
-    caught: tuple[Liar, Findings], invariant: str, digit: int
+    caught: tuple[Liar, Findings], invariant: str, digits: set[int]
 ):
     """Of the others the consequences are wider than the calls that were chosen."""
     numbers = accused(caught[1], invariant)
-    assert {number % 10 for number in numbers if number is not None} <= {digit}
+    assert {number % 10 for number in numbers if number is not None} <= digits
 
 
 def test_what_was_left_is_named(caught: tuple[Liar, Findings]):
