@@ -6,10 +6,7 @@ Between its two marks that page says what `results.json` holds, and nothing else
 from __future__ import annotations
 
 import json
-import os
-import platform
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,14 +31,8 @@ def recorded() -> list[Run]:
 
 def record(run: Run) -> None:
     """Beside the others, in place of the one of the same seed; and the page with it."""
-    where = {
-        "date": time.strftime("%Y-%m-%d"),
-        "system": f"{platform.system()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        "load": round(os.getloadavg()[2], 1),
-    }
     runs = [other for other in recorded() if other["seed"] != run["seed"]]
-    runs.append({**where, **run})
+    runs.append(run)
     runs.sort(key=lambda each: each["seed"])
     RESULTS.write_text(json.dumps(runs, indent=1) + "\n", "utf-8")
     PAGE.write_text(drawn(PAGE.read_text("utf-8"), runs), "utf-8")

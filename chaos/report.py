@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import mainstay
 from chaos.faults import FAULTS, TROUBLES
 from chaos.holdings import Holdings
 from chaos.judge import Broken, Judge, Said
@@ -81,6 +85,11 @@ def as_json(findings: Findings, judge: Judge, seed: int) -> dict[str, Any]:
     for (server, said), count in judge.outcomes.items():
         outcomes.setdefault(server, {})[said.lower()] = count
     return {
+        "date": time.strftime("%Y-%m-%d"),
+        "system": f"{platform.system()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        "mainstay": mainstay.__version__,
+        "load": round(os.getloadavg()[2], 1),
         "seed": seed,
         "calls": findings.calls,
         "runtimes": findings.shifts,
