@@ -142,3 +142,15 @@ async def test_what_is_in_order_is_said_to_be(home: Home):
 async def test_the_schema_is_one_json_document(home: Home):
     ran = await home.run("config", "schema")
     assert (ran.code, ran.document) == (0, schema())
+
+
+async def test_what_was_worked_out_is_told_apart_from_defaults_and_from_variables(home: Home):
+    local = {"type": "local", "command": "${workspaceFolder}/server.py"}
+    write(home, json.dumps({"mcpServers": {"own": local}}))
+    (home.path / "server.py").write_text("")
+    ran = await home.run("config", "show", "--all", "--json")
+    people = await home.run("config", "show")
+    (own,) = ran.document["servers"]
+    assert own["values"]["args"]["source"] == "derived"
+    assert own["values"]["max_replays"]["source"] == "default"
+    assert "not set" not in people.out

@@ -73,11 +73,13 @@ async def test_a_finished_call_leaves_its_bar_its_log_lines_and_its_result(home:
         url = ("--watch", "--url", server.url)
         steps = await home.shown("call", "steps", "count=3", *url)
         logs = await home.shown("call", "logs", "count=2", *url, NO_COLOR="1")
+        dumb = await home.shown("call", "steps", "count=1", *url, TERM="dumb")
     *bar, result = steps.out.splitlines()
     assert "step 3 of 3" in bar[-1]
     assert "100%" in bar[-1]
     assert result == "3 steps"
     assert logs.out.splitlines() == ["info: line 1", "info: line 2", "2 lines"]
+    assert dumb.out.splitlines()[-2:] == ["100% step 1 of 1", "1 steps"], "a line for each step"
 
 
 @pytest.mark.requirement("O2", "O3")

@@ -34,7 +34,7 @@ def show(screen: Screen, heads: Sequence[str], rows: Sequence[Sequence[str]]) ->
     if screen.json or not rows:
         return
     cells = [[one_line(cell) for cell in row] for row in rows]
-    if screen.terminal:
+    if screen.terminal and fits(heads, cells, screen.width):
         screen.say(table(heads, cells, screen.width))
         return
     for text in plain(heads, cells, screen.width):
@@ -75,6 +75,12 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Ta
         texts = (*row[:-1], cut(row[-1], widths[-1]))
         made.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in texts))
     return made
+
+
+def fits(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether folding helps: what is as narrow as a telephone breaks the lines itself."""
+    widths = fitted(_natural([heads, *rows]), width)
+    return sum(widths) + GAP * (len(widths) - 1) <= width
 
 
 def fitted(natural: Sequence[int], width: int) -> list[int]:

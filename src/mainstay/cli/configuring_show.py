@@ -23,6 +23,9 @@ from mainstay.config.draft import Draft, Entry, Input
 from mainstay.config.inputs import Answers
 from mainstay.config.loading import NAMED_BY, USUAL_PLACES, Surroundings
 
+PREDEFINED = ("workspaceFolder", "workspaceFolderBasename", "cwd", "userHome", "pathSeparator")
+"""What the products' files may refer to without anybody setting it."""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -91,9 +94,11 @@ class _Server:
         origins = self.found.origins.get(self.spec.name, {})
         raw = self._raw()
         plain = self.spec.model_dump(mode="json", exclude={"name"}, exclude_unset=not self.every)
+        given_or_derived = dict(_flat(self.spec.model_dump(mode="json", exclude_unset=True)))
         for key, value in _flat(plain):
             origin = origins.get(key) or origins.get(key.rpartition(".")[0])
-            source = _place(origin) if origin else "default"
+            untold = "derived" if key in given_or_derived else "default"
+            source = _place(origin) if origin else untold
             given = raw.get(key)
             used = variables_of(given)
             yield Value(key, redacted(key, given) if used else value, source, used)
@@ -127,7 +132,7 @@ def _source(value: Value) -> str:
 
 
 def _is_set(name: str) -> bool:
-    return name.startswith("input:") or name in os.environ
+    return name.startswith("input:") or name in PREDEFINED or name in os.environ
 
 
 def _table(screen: Screen, rows: list[tuple[str, str, str]]) -> None:

@@ -76,6 +76,11 @@ class Screen:
         """Standard error's."""
         return self._console(stderr=True)
 
+    @property
+    def can_redraw(self) -> bool:
+        """Whether standard error is a terminal on which a line can be written over."""
+        return sys.stderr.isatty() and not self.side.is_dumb_terminal
+
     def _console(self, *, stderr: bool) -> Console:
         if stderr not in self._consoles:
             self._consoles[stderr] = _made(sys.stderr if stderr else sys.stdout)

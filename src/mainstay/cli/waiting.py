@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
@@ -17,7 +16,7 @@ LONGEST = 60
 @contextmanager
 def waiting_for(names: Sequence[str], screen: Screen) -> Generator[Callable[[], None]]:
     """Until the block is left, or what it gives is called. In an event loop."""
-    if not sys.stderr.isatty():
+    if not screen.can_redraw:
         yield lambda: None
         return
     listed = ", ".join(names)

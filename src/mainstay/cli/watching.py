@@ -9,7 +9,6 @@ there is one and the form is simple; everything else is declined, and said so.
 
 from __future__ import annotations
 
-import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,7 +31,7 @@ class Watcher:
         self._screen = screen
         self._bar: Bar | None = None
         self._moved = False
-        self._with_a_bar = watching and sys.stderr.isatty()
+        self._with_a_bar = watching and screen.can_redraw
 
     @property
     def can_answer(self) -> bool:
