@@ -49,6 +49,7 @@ class State(enum.Enum):
 
     @property
     def is_failure(self) -> bool:
+        """Whether it was begun, or should have been, and brought no result."""
         return self not in (State.COMPLETED, State.SKIPPED, State.NOT_REACHED)
 
 
@@ -85,9 +86,11 @@ class Record:
 
     @property
     def is_fan_out(self) -> bool:
+        """Whether this is about a `ForEach`, with its calls in `items`."""
         return not self.tool
 
     def to_json(self) -> dict[str, Any]:
+        """The record as plain data, ready for `json.dumps`."""
         plain: dict[str, Any] = {"name": self.name, "path": self.path, "state": self.state.value}
         if self.tool:
             plain["tool"] = self.tool
@@ -106,7 +109,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Frozen; made by `run` and `stream`."""
+    """What became of a plan: every step of it, each with exactly one state. Frozen; made by `run`
+    and `stream`."""
 
     steps: tuple[Record, ...]
     """All of them, in the order of the plan; those of a fan-out in its record."""
@@ -136,6 +140,7 @@ class Account:
 
     @property
     def completed(self) -> tuple[Record, ...]:
+        """Calls that ran, and brought a result."""
         return self._in(State.COMPLETED)
 
     @property
@@ -171,6 +176,7 @@ class Account:
         return " ".join(_sentences(self))
 
     def to_json(self) -> dict[str, Any]:
+        """The account as plain data, ready for `json.dumps`, with what the servers answered."""
         return {
             "ok": self.ok,
             "ended": self.ended,

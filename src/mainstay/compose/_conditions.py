@@ -37,6 +37,8 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Equals:
+    """Whether two values are the same, as JSON has it."""
+
     left: Any
     right: Any
 
@@ -59,11 +61,15 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Not:
+    """Whether the condition does not hold."""
+
     condition: Condition
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class AllOf:
+    """Whether all of them hold. Of none, they do."""
+
     conditions: tuple[Condition, ...]
 
     def __init__(self, *conditions: Condition) -> None:
@@ -72,6 +78,8 @@ class AllOf:
 
 @dataclass(frozen=True, slots=True, init=False)
 class AnyOf:
+    """Whether at least one of them holds. Of none, none does."""
+
     conditions: tuple[Condition, ...]
 
     def __init__(self, *conditions: Condition) -> None:
