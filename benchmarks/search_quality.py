@@ -5,6 +5,9 @@ public servers (tests/fixtures/catalogues), drowned in 10,000 generated tools th
 everyday words. The figure: the share of queries with a right tool among the first 1, 3 and 10.
 
     python benchmarks/search_quality.py [--generated N] [--misses]
+    python benchmarks/search_quality.py --write     the table of docs/how-to/many-tools.md
+
+The shares are the same on every machine, so a test holds the page to them.
 """
 
 from __future__ import annotations
@@ -23,7 +26,11 @@ from mainstay._catalogue.search import Index
 from mainstay._catalogue.tool import Tool
 
 CATALOGUES = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "catalogues"
+PAGE = CATALOGUES.parents[2] / "docs" / "how-to" / "many-tools.md"
 PLACES = (1, 3, 10)
+SIZES = (0, 1_000, 10_000)
+"""How many generated tools the real ones are among, row by row."""
+BEGIN, END = "<!-- search quality: written by benchmarks/search_quality.py -->", "<!-- end -->"
 
 QUERIES: dict[str, tuple[str, ...]] = {
     "what time is it in Tokyo": ("time.get_current_time",),
@@ -73,10 +80,10 @@ QUERIES: dict[str, tuple[str, ...]] = {
 }
 
 SERVICES = """
-    crm billing payroll tickets calendar mail chat wiki orders stock shipping invoices surveys travel
-    hotels flights rooms fleet sensors alarms backups deploys builds metrics logs traces leads deals
-    contracts claims patients labs courses exams grades library music films photos maps weather news
-    markets loans cards taxes audits
+    crm billing payroll tickets calendar mail chat wiki orders stock shipping invoices surveys
+    travel hotels flights rooms fleet sensors alarms backups deploys builds metrics logs traces
+    leads deals contracts claims patients labs courses exams grades library music films photos
+    maps weather news markets loans cards taxes audits
 """
 VERBS = """
     list get create update delete search find archive export import assign close open send approve
@@ -87,7 +94,7 @@ NOUNS = """
     history number field comment attachment label status version text line schedule group account
     customer product price request response address contact summary reminder person plan step item
 """
-"""No folders, branches or graphs: a tool that makes a folder elsewhere would be a right one, too."""
+"""No folders, branches or graphs: a tool that makes a folder elsewhere would be right, too."""
 TAILS = (
     "Returns the {noun} with its id, its owner and the current time in your timezone.",
     "Needs the id of the {noun}. Fails if there is none. Reads no file.",
@@ -157,11 +164,32 @@ def measure(count: int = 10_000) -> Quality:
     return Quality(len(QUERIES), len(tools), shares, misses, sorted(took)[len(took) // 2] * 1000)
 
 
+def table() -> str:
+    """As the page shows it."""
+    head = ["tools", *(f"among the first {places}" for places in PLACES)]
+    rows = [head, ["---"] * len(head)]
+    for found in map(measure, SIZES):
+        shares = (f"{round(found.shares[places] * found.queries)}" for places in PLACES)
+        rows.append([f"{found.tools:,}", *shares])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def write() -> None:
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    text = f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+    PAGE.write_text(text, encoding="utf-8", newline="\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--generated", type=int, default=10_000)
     parser.add_argument("--misses", action="store_true", help="show what was not found")
+    parser.add_argument("--write", action="store_true", help="write the table of the page")
     given = parser.parse_args()
+    if given.write:
+        write()
+        return
     found = measure(given.generated)
     print(f"{found.queries} queries over {found.tools:,} tools; median {found.milliseconds:.1f} ms")
     for places, share in found.shares.items():

@@ -112,6 +112,26 @@ async def test_what_is_not_plain_text_is_set_aside_as_json_with_all_there_is() -
         assert found["structuredContent"] == {"n": [1] * 200}
 
 
+@pytest.mark.parametrize(
+    ("text", "data", "read"),
+    [
+        ("x" * 2_000, {"result": "x" * 2_000}, "x" * 2_000),
+        (json.dumps({"n": "x" * 2_000}), {"n": "x" * 2_000}, json.dumps({"n": "x" * 2_000})),
+        ("[" + "1, " * 999 + "1]", {"result": [1] * 1_000}, "[" + "1, " * 999 + "1]"),
+        ("x" * 2_000, {"n": 1}, None),
+    ],
+    ids=["a text", "an object", "a list", "something else"],
+)
+async def test_what_is_said_twice_is_read_once(text: str, data: Any, read: str | None) -> None:
+    content = [{"type": "text", "text": text}]
+    raw = {"resultType": "complete", "content": content, "structuredContent": data}
+    async with house("modern", policy("spill")) as (server, runtime):
+        await server.script(Rule(tool="echo", do=Behaviour(result=raw)))
+        result = await runtime.call("kit.echo", {"text": "hi"})
+        part = await runtime.read_result(handle_of(result), 0, 100_000)
+        assert part.text == read or (read is None and json.loads(part.text) == raw)
+
+
 async def test_a_tools_own_error_stays_one() -> None:
     for oversized in ("truncate", "spill"):
         async with house("modern", policy(oversized)) as (_, runtime):

@@ -160,11 +160,22 @@ def size_of(raw: Mapping[str, Any]) -> int:
 
 
 def as_text(result: CallResult) -> str:
-    """All of it: its text where that is all there is, otherwise as JSON."""
-    blocks = _blocks(result.raw)
-    if result.data is None and all(block.get("type") == "text" for block in blocks):
+    """All of it: its text where that says everything, otherwise as JSON."""
+    if all(block.get("type") == "text" for block in _blocks(result.raw)) and _says_all(result):
         return result.text
     return _json(dict(result.raw))
+
+
+def _says_all(result: CallResult) -> bool:
+    """Whether the structured content is none, or the same once more: servers write it as text for
+    clients that know no other, and the SDK (2.3) wraps what is no object."""
+    data, text = result.data, result.text
+    if data is None or data == {"result": text}:
+        return True
+    try:
+        return json.loads(text) in (data, data.get("result", data))
+    except (ValueError, RecursionError, AttributeError):
+        return False
 
 
 def truncated(raw: Mapping[str, Any], limit: int, size: int) -> dict[str, Any]:
