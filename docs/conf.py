@@ -31,6 +31,7 @@ project = "mainstay"
 version = release = __version__
 copyright = "the authors of mainstay"
 language = "en"
+smartquotes_action = "qe"  # quotes and ellipses; `--json` keeps its dashes
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["**/__pycache__"]
@@ -87,7 +88,7 @@ def contents(index: str) -> str:
 def docstrings(module: str) -> str:
     """Of what is at home in this module, without what an adapter has from its framework."""
     options = [f"   :exclude-members: {', '.join(['model_config', *api.guests(module)])}"]
-    if module.startswith("mainstay.adapters."):
+    if module.startswith("mainstay.adapters.") or module in OF_A_TREE:
         options.append("   :no-inherited-members:")
     if module in OF_A_TREE:
         options.append("   :show-inheritance:")

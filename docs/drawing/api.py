@@ -68,7 +68,10 @@ def first_paragraph(docstring: str | None) -> str:
 
 def said_about(value: object) -> str:
     if inspect.isclass(value) or inspect.isroutine(value):
-        return first_paragraph(value.__doc__).replace("|", "\\|")
+        said = first_paragraph(value.__doc__).replace("|", "\\|")
+        return (
+            "" if said.startswith(f"{value.__name__}(") else said
+        )  # a dataclass that says nothing
     kind = type(value).__name__
     if kind.startswith("_") or isinstance(value, UnionType):
         return "a type, for annotations"
