@@ -9,6 +9,7 @@ import pytest
 from mainstay import (
     AuthNeeded,
     CallContext,
+    CallNotDelivered,
     CallOutcomeUnknown,
     Changed,
     Client,
@@ -213,6 +214,39 @@ async def test_forgetting_a_principal_ends_its_stored_session_wherever_it_is() -
             seen = await server.requests()
             ended = {record.session_id for record in seen if record.http_method == "DELETE"}
             assert call.session_id in ended
+
+
+async def test_closing_waits_for_no_store_that_hangs() -> None:
+    asked = asyncio.Event()
+
+    class Hanging(MemorySessionStore):
+        async def load(self, server: str, principal: str | None) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+    async with addresses(2, era="legacy") as servers:
+        client = Client(spec_of(servers), store=Hanging(), principal="ada")
+        call = asyncio.create_task(client.call_tool("echo", {"text": "hi"}))
+        await asyncio.wait_for(asked.wait(), PATIENCE)
+        async with asyncio.timeout(2.0):  # less than a store is given
+            await client.aclose()
+            await asyncio.wait([call])
+        with pytest.raises(CallNotDelivered):
+            await call
+
+
+async def test_an_address_that_asks_for_a_pause_keeps_its_session() -> None:
+    async with addresses(2, era="legacy") as servers, Client(spec_of(servers)) as client:
+        await client.call_tool("echo", {"text": "hi"})
+        home, other = await busy_one(servers)
+        pause = Behaviour(status=429, headers={"retry-after": "1"})
+        await home.script(Rule(tool="record", do=pause, times=1))
+        await client.call_tool("record", {"key": "meanwhile"})
+        assert await runs([other]) == {"meanwhile": 1}
+        await eventually(lambda: not any(each.resting for each in client.endpoints))
+        await client.call_tool("record", {"key": "after"})
+        assert (await runs([home]))["after"] == 1
+        assert len({record.session_id for record in await home.requests("tools/call")}) == 1
 
 
 async def test_a_stored_session_whose_address_is_gone_costs_a_fresh_one_elsewhere() -> None:

@@ -69,9 +69,12 @@ class Endpoints:
             keeper.terminate = True if for_good else keeper.terminate
         if self._only is not None:
             await self._only.aclose()
-        else:
-            await asyncio.gather(*(keeper.aclose() for keeper in self.keepers))
-        self._recalling = None
+            return
+        recalling, self._recalling = self._recalling, None
+        await asyncio.gather(*(keeper.aclose() for keeper in self.keepers))
+        if recalling is not None and not recalling.done():
+            recalling.cancel()
+            await asyncio.wait((recalling,))
 
     def abandon(self) -> None:
         for keeper in self.keepers:
@@ -108,8 +111,7 @@ class Endpoints:
         if self._recalling is None:
             loop = asyncio.get_running_loop()
             self._recalling = loop.create_task(self._recall(), context=Context())
-        if not self._recalling.done():
-            await asyncio.shield(self._recalling)
+        await asyncio.wait((self._recalling,))  # unlike a shield, raises nothing of its end
 
     async def _recall(self) -> None:
         left = await asyncio.gather(*(keeper.opener.is_stored() for keeper in self._order))
@@ -184,7 +186,8 @@ class Endpoints:
         if leader not in tried and leader.ground.admits(now):
             return leader
         found = self._least(now, tried)
-        if leader.connection is None or not leader.ground.admits(now):
+        # One that only asked for a pause keeps its session, and leads again after it.
+        if leader.connection is None or not leader.ground.breaker.would_admit(now):
             self.leader = found
             found.listen()
         return found
