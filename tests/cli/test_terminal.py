@@ -89,6 +89,7 @@ async def test_lists_fit_in_80_columns_in_colour_or_without_and_obey_no_server(h
         servers = await home.shown("servers", "-c", named)
         plain = await home.shown("servers", "-c", named, NO_COLOR="1")
         tools = await home.shown("tools", "-c", named)
+        document = await home.shown("tools", "-c", named, "*.nasty", "--json")
         missing = await home.shown(
             "call", "a-server-with-a-long-name.nothing-of-that-kind", "-c", named
         )
@@ -103,8 +104,9 @@ async def test_lists_fit_in_80_columns_in_colour_or_without_and_obey_no_server(h
     assert "a-server-with-a-long-name.verbose" in tools.out, "a name gives way to no description"
     assert "a-server-with-a-long-name." in missing.out.replace("\n", " ").split("mean ")[1]
     assert missing.out.splitlines()[1].startswith("  "), "folded between words"
-    assert b"\x1b[2J" not in tools.raw
-    assert "\u202e".encode() not in tools.raw
+    assert b"\x1b[2J" not in tools.raw + document.raw
+    assert "\u202e".encode() not in tools.raw + document.raw
+    assert "\\u202e" in document.out, "still JSON"
 
 
 @pytest.mark.requirement("O2")

@@ -5,12 +5,11 @@ For people on standard error; with `--json` as one object on standard output.
 
 from __future__ import annotations
 
-import json as json_
 import sys
 from typing import Any
 
 from mainstay.cli.ending import FAILED, UNKNOWN, USAGE, Misused
-from mainstay.cli.screen import fit_for
+from mainstay.cli.screen import document, fit_for
 from mainstay.errors import (
     AuthNeeded,
     CallTimedOut,
@@ -29,7 +28,7 @@ OUR_BUG = "This is a bug in mainstay; MAINSTAY_DEBUG=1 shows where"
 
 def tell(error: Exception, *, json: bool) -> None:
     if json:
-        print(json_.dumps({"error": as_dict(error)}, ensure_ascii=False, indent=2), flush=True)
+        print(document({"error": as_dict(error)}), flush=True)
         return
     remedy = remedy_for(error)
     told = f"error: {_message(error)}" + (f"\n  {remedy}" if remedy else "")

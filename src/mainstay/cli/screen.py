@@ -48,8 +48,7 @@ class Screen:
     def give(self, value: Any) -> None:
         """For programs; nothing without `--json`."""
         if self.json:
-            text = json_.dumps(value, ensure_ascii=False, indent=2, default=str)
-            sys.stdout.write(text + "\n")
+            sys.stdout.write(document(value) + "\n")
             sys.stdout.flush()
 
     def note(self, text: str) -> None:
@@ -93,6 +92,14 @@ def _made(stream: TextIO) -> Console:
 
     width = None if stream.isatty() else WIDTH
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def document(value: Any) -> str:
+    """As JSON for standard output; on a terminal, what it would obey is escaped as JSON does it."""
+    text = json_.dumps(value, ensure_ascii=False, indent=2, default=str)
+    if sys.stdout.isatty() and harmless(text) != text:
+        return json_.dumps(value, indent=2, default=str)
+    return text
 
 
 def fit_for(stream: TextIO, text: str) -> str:
