@@ -77,6 +77,7 @@ class Calling:
             self._answered = self._legs.pursuit is not None and self._legs.pursuit.on_a_pipe()
         finally:
             self._over = True
+            self._legs.pursuit = None  # leads back here: only the garbage collector would find it
             for task, by_caller in self._asking.items():
                 if by_caller or not self._answered:
                     task.cancel()
