@@ -16,17 +16,19 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install --quiet --cons
 TEST  := $(BIN)/python -m pytest tests $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadscope)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench chaos interop conformance peers docs lint types format snapshot clean
+.PHONY: help install demo test check bench bench-gate chaos interop conformance scenarios peers docs lint types format snapshot clean
 
 help:
 	@echo "make install    the virtual environment, with mainstay and the tools in it"
 	@echo "make demo       watch a client survive its server, in a few seconds"
 	@echo "make test       the tests"
 	@echo "make check      all that CI runs: format, lint, types, imports, docs, tests, coverage"
-	@echo "make bench      measure the cost of a call"
+	@echo "make bench      what a call costs, beside others; ten minutes (QUICK=1: whether it runs)"
+	@echo "make bench-gate  instructions for one call, where valgrind is; fails when they have grown"
 	@echo "make chaos      100,000 calls in a world full of trouble; CALLS=20000 SEED=12 for others"
 	@echo "make interop    other people's servers, from npm and PyPI, and the table of what works"
 	@echo "make conformance  the protocol's own suite, and its table"
+	@echo "make scenarios  ten clients in trouble, side by side, and the table"
 	@echo "make peers      each framework's own MCP integration beside ours, in trouble"
 	@echo "make docs       the site in build/docs; fails on a warning, or when a generated page is stale"
 	@echo "make lint       format check, lint, import contracts"
@@ -75,8 +77,20 @@ check: lint types docs
 	@$(BIN)/coverage json --quiet
 	@$(BIN)/python tests/coverage_gate.py coverage.json
 
-bench: $(STAMP)
-	$(BIN)/python benchmarks/calls.py
+# What needs the SDK of before: in an environment of its own, with a lock of its own.
+.venv-mcp1/.installed: benchmarks/constraints-mcp1.txt
+	@test -x .venv-mcp1/bin/python || $(PYTHON) -m venv .venv-mcp1
+	.venv-mcp1/bin/python -m pip --disable-pip-version-check install --quiet \
+	  --constraint benchmarks/constraints-mcp1.txt langchain-mcp-adapters mcp-use
+	@touch $@
+
+# QUICK=1: whether it runs, and whether the counts hold; no times. PUBLISH=1: the figures go into the
+# repository, and with them the tables and the pictures of docs/explanation/performance.md.
+bench: $(STAMP) $(if $(QUICK),,.venv-peers/.installed .venv-mcp1/.installed)
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(PUBLISH),--publish) $(ARGS)
+
+bench-gate: $(STAMP)
+	$(BIN)/python -m benchmarks.gate $(ARGS)
 
 # The same calls and the same troubles for the same seed. What it finds goes into the docs with
 # ARGS=--record.
@@ -96,6 +110,9 @@ PEERS := .venv-peers/bin
 
 peers: .venv-peers/.installed
 	@for script in benchmarks/peers/*.py; do echo "== $$script"; $(PEERS)/python $$script || exit 1; done
+
+scenarios: $(STAMP) .venv-peers/.installed .venv-mcp1/.installed
+	$(BIN)/python benchmarks/peers/scenarios/run.py $(ARGS)
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py --check

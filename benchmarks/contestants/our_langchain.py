@@ -1,0 +1,15 @@
+"""LangChain on mainstay: a `BaseTool` of `mainstay.adapters.langchain`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from benchmarks.contestants.common import ARGUMENTS, Send
+from mainstay import Runtime
+from mainstay.adapters.langchain import tools
+
+
+@asynccontextmanager
+async def calls(url: str, era: str) -> AsyncIterator[Send]:
+    async with Runtime.open([{"name": "stub", "url": url, "mode": era}]) as runtime:
+        (tool,) = await tools(runtime, ["stub.echo"])
+        yield lambda: tool.ainvoke(ARGUMENTS)

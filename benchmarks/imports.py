@@ -1,0 +1,57 @@
+"""What an import adds to the start of an interpreter; and what the first answer takes after it."""
+
+import os
+import statistics
+import subprocess
+import time
+
+from benchmarks.cores import CLIENT, started_on
+from benchmarks.stub import Stub
+from benchmarks.workers import python_of
+
+TIMES = 5
+NOTHING = "pass"
+FIRST_ANSWER = """
+import asyncio, {module}
+async def main():
+    async with {module}.Client({url!r}, mode="legacy") as client:
+        await client.call_tool("echo", {{"text": "x"}})
+asyncio.run(main())
+"""
+
+
+def measure(stub: Stub, times: int = TIMES) -> dict[str, dict[str, float]]:
+    """Seconds of processor and wall time, over those of an interpreter that imports nothing."""
+    url = stub.url("legacy", "json", 100)
+    programs = {
+        NOTHING: NOTHING,
+        "import mainstay": "import mainstay",
+        "from mainstay import Client": "from mainstay import Client",
+        "import mcp": "import mcp",
+        "import fastmcp": "import fastmcp",
+        "mainstay, first answer": FIRST_ANSWER.format(module="mainstay", url=url),
+        "mcp, first answer": FIRST_ANSWER.format(module="mcp", url=url),
+    }
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    for _ in range(times):
+        for name, program in programs.items():
+            taken[name].append(_run(program))
+    cpu, wall = (
+        {name: statistics.median(one[which] for one in found) for name, found in taken.items()}
+        for which in (0, 1)
+    )
+    floor_cpu, floor_wall = cpu.pop(NOTHING), wall.pop(NOTHING)
+    return {
+        name: {"cpu_s": cpu[name] - floor_cpu, "wall_s": wall[name] - floor_wall} for name in cpu
+    }
+
+
+def _run(program: str) -> tuple[float, float]:
+    began = time.perf_counter()
+    with started_on(CLIENT):
+        process = subprocess.Popen([python_of(""), "-c", program])
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"it ended with {process.returncode}: {program}")
+    return used.ru_utime + used.ru_stime, time.perf_counter() - began
