@@ -1,4 +1,4 @@
-"""Agents of two frameworks that see thousands of tools through two, and large results in parts."""
+"""Agents of four frameworks that see thousands of tools through two, and large results in parts."""
 
 import asyncio
 import json
@@ -8,11 +8,14 @@ import pytest
 from langchain.agents import create_agent
 
 from mainstay import CallOutcomeUnknown, Delivery, Runtime, browsing, reading
-from mainstay.adapters import langchain, openai_agents
+from mainstay.adapters import adk, langchain, openai_agents
 from mainstay.adapters._telling import sentence
+from mainstay.adapters.pydantic_ai import RuntimeToolset
 from mainstay.testing import Behaviour, Rule
+from tests.adapters import _adk as ga
 from tests.adapters import _langchain as lc
 from tests.adapters import _openai_agents as oa
+from tests.adapters import _pydantic_ai as pa
 from tests.adapters._servers import house
 
 SEARCH, CALL, READ = "mainstay__search_tools", "mainstay__call_tool", "mainstay__read_result"
@@ -65,6 +68,31 @@ async def test_a_langchain_agent_finds_calls_and_reads_through_three_tools() -> 
         state = await create_agent(lc.model_of(reads), tools).ainvoke(lc.HELLO)
         (part,) = lc.told(state)
         assert "start=2000" in _text(part.content)
+        assert await kit.executions("add") == 1
+
+
+@pytest.mark.requirement("T11", "A2")
+async def test_an_agent_of_adk_finds_and_calls_through_two_tools() -> None:
+    async with house("modern", spec=SPILLS) as (kit, runtime):
+        model = ga.ScriptedModel.saying([FIND], [ADD], [BIG], "Done.")
+        async with ga.conversation(model, await adk.tools(given(runtime))) as talk:
+            await talk.say()
+        found, added, big = model.answers
+        assert "kit.add" in json.dumps(found)
+        assert added["status"] == "success"
+        assert READ in json.dumps(big)
+        assert await kit.executions("add") == 1
+
+
+@pytest.mark.requirement("T11", "A4")
+async def test_an_agent_of_pydantic_ai_finds_and_calls_through_two_tools() -> None:
+    async with house("legacy", spec=SPILLS) as (kit, runtime):
+        script = pa.Script([FIND], [ADD], [BIG], "Done.")
+        assert await pa.run(script, RuntimeToolset(given(runtime))) == "Done."
+        said = {number: one.content for number, one in script.returns.items()}
+        assert "kit.add" in str(said["1"])
+        assert "5" in str(said["2"])
+        assert READ in str(said["3"])
         assert await kit.executions("add") == 1
 
 
