@@ -27,6 +27,7 @@ from mainstay.compose import (
     Sequence,
     State,
     Step,
+    StepStarted,
     ref,
     run,
 )
@@ -81,7 +82,7 @@ async def test_twelve_steps_over_three_servers_with_every_trouble_in_the_middle(
             await old.script(Rule(tool="slow", do=Behaviour(error=NO)))
             await new.script(Rule(tool="record", skip=1, do=Behaviour(drop="after_body")))
             handshakes = len(await old.requests("initialize"))
-            account = await run(runtime, TWELVE, inputs={"more": 2}, timeout=PATIENCE)
+            account = await run(runtime, TWELVE, inputs={"more": 2}, timeout=2 * PATIENCE)
             handshakes = len(await old.requests("initialize")) - handshakes
         ran = await ledger_of([old, new, pipe])
 
@@ -186,7 +187,7 @@ async def judged(
     servers: list[ScriptedServer],
     plan: Plan,
     faults: list[tuple[int, str, int]],
-    give_up: float | None,
+    give_up: int | None,
 ) -> Account:
     before = await ledger_of(servers)
     for server in servers:
@@ -195,11 +196,18 @@ async def judged(
         await servers[at].script(Rule(tool="record", skip=skip, times=1, do=FAULTS[fault]))
     await servers[0].script(Rule(tool="record", do=Behaviour(delay=0.01)))
     events: list[PlanEvent] = []
-    running = run(runtime, plan, timeout=PATIENCE, on_event=events.append)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(running, give_up or PATIENCE)
-    last = events[-1] if events else None  # it may have been given up before it began
-    account = last.account if isinstance(last, Finished) else Account(())
+    begun = itertools.count(1)
+
+    def hear(event: PlanEvent) -> None:
+        events.append(event)
+        if isinstance(event, StepStarted) and next(begun) == give_up:
+            asyncio.get_running_loop().call_later(0.003, running.cancel)
+
+    running = asyncio.create_task(run(runtime, plan, timeout=PATIENCE, on_event=hear))
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    assert isinstance(events[-1], Finished)
+    account = events[-1].account
     ran = await ledger_of(servers) - before
     told = {call.path for call in account.calls}
     assert disagreements(account, Counter({key: ran[key] for key in ran if key in told})) == []
@@ -209,8 +217,8 @@ async def judged(
 @pytest.mark.requirement("F2")
 def test_the_account_agrees_with_the_ledgers_whatever_goes_wrong() -> None:
     @settings(max_examples=150)
-    @given(plan=plans(), faults=troubles, give_up=st.sampled_from([None, None, 0.005]))
-    def agrees(plan: Plan, faults: list[tuple[int, str, int]], give_up: float | None) -> None:
+    @given(plan=plans(), faults=troubles, give_up=st.sampled_from([None, None, 1, 3]))
+    def agrees(plan: Plan, faults: list[tuple[int, str, int]], give_up: int | None) -> None:
         account = runner.run(judged(runtime, servers, plan, faults, give_up))
         met.update(states(account).values())
         assert account.ok is (not account.ended and not account.unknown)

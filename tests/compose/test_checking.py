@@ -318,7 +318,7 @@ def test_no_schema_of_a_server_makes_a_check_fail_or_take_long(what: str) -> Non
     plan = Plan(Step("give", "kit.give", {"v": 1}), Step("use", "kit.use", value))
     began = time.monotonic()
     problems(plan, shelf)
-    assert time.monotonic() - began < PATIENCE / 4
+    assert time.monotonic() - began < PATIENCE
 
 
 OUTPUTS: list[tuple[Any, str, bool]] = [
@@ -442,7 +442,7 @@ def test_a_plan_far_too_large_is_refused_at_once() -> None:
     steps = [Step(f"s{n}", "kit.any") for n in range(20_000)]
     began = time.monotonic()
     assert "20000 steps" in wrong(*steps, bounds=Bounds(calls=20_000))[""]
-    assert time.monotonic() - began < PATIENCE / 4
+    assert time.monotonic() - began < PATIENCE
 
 
 # -- made by hand, and wrongly -------------------------------------------------------------------

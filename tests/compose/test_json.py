@@ -330,7 +330,7 @@ def test_hostile_json_is_refused_at_once_in_a_few_words(what: str) -> None:
             Plan.from_json(text)
         assert len(str(error.value)) < 40_000
         assert error.value.__cause__ is None
-    assert time.monotonic() - began < PATIENCE / 2
+    assert time.monotonic() - began < PATIENCE
 
 
 @given(st.recursive(FINITE, lambda one: st.lists(one) | st.dictionaries(KEYS, one)) | st.binary())

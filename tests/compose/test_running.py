@@ -421,7 +421,7 @@ async def test_an_element_that_fails_cancels_its_own_siblings_and_no_others() ->
     each = ForEach("each", [30, 0.5], do, limit=2, on_failure="go_on")
     async with opened() as (runtime, (one,)), asyncio.timeout(PATIENCE):
         account = await run(runtime, Plan(each, siblings="cancel"))
-        await one.cancelled(at_least=1)
+        await one.cancelled(at_least=1, within=PATIENCE)
     assert account["each[0].wait"].state is State.CANCELLED
     assert account["each[1].wait"].state is State.COMPLETED
     assert account["each"].state is State.CANCELLED

@@ -148,6 +148,6 @@ async def test_what_was_checked_is_what_is_called_even_if_inputs_change_meanwhil
     async with opened() as (runtime, (one,)), asyncio.timeout(PATIENCE):
         plan = Plan(slow("wait", 0.3), echo("say", ref("inputs.text")))
         running = asyncio.create_task(run(runtime, plan, inputs=inputs))
-        await one.requests("tools/call", at_least=1)
+        await one.requests("tools/call", at_least=1, within=PATIENCE)
         inputs["text"] = "after"
         assert (await running).values["say"]["text"] == "before"
