@@ -5,12 +5,16 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from mainstay import errors
+from mainstay._rules.lifecycle import CLIENT_LEGAL, LEGAL
+from mainstay._rules.membership import MEMBER_LEGAL
 from tests.test_public_api import public_modules
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -66,6 +70,19 @@ def test_an_unknown_argument_changes_nothing(copied: Path, argument: str):
     before = {name: (copied / name).stat().st_mtime_ns for name in PAGES}
     assert generate(copied, argument).returncode == 2
     assert {name: (copied / name).stat().st_mtime_ns for name in PAGES} == before
+
+
+@pytest.mark.parametrize(
+    ("picture", "legal"),
+    [("connection", LEGAL), ("client", CLIENT_LEGAL), ("member", MEMBER_LEGAL)],
+)
+def test_a_picture_of_states_has_every_state_and_every_legal_move(
+    picture: str, legal: Mapping[Any, frozenset[Any]]
+):
+    drawn = (DOCS / "pictures" / f"{picture}.svg").read_text(encoding="utf-8")
+    named = re.findall(r"<text [^>]*>(\w+)</text>", drawn)
+    assert sorted(named) == sorted(state.value for state in legal)
+    assert drawn.count('class="way"') == 1 + sum(len(after) for after in legal.values())
 
 
 API = sorted((DOCS / "reference" / "api").glob("*.md"))

@@ -1,7 +1,7 @@
 """What may follow what: the states of one connection, and of one client.
 
 Everything that decides about states is in this file, and the legal moves are data, so that the
-diagrams of the documentation are drawn from them. A connection is used once and never revived: from
+pictures of the documentation are drawn from them. A connection is used once and never revived: from
 CLOSED nothing follows. A client replaces its connections, and after closing it is idle again and
 may be used from scratch. This module only says what is legal; it opens and closes nothing.
 """
@@ -20,7 +20,6 @@ __all__ = [
     "ConnectionState",
     "IllegalMove",
     "accepts_calls",
-    "diagram",
     "is_over",
     "move",
     "move_client",
@@ -99,16 +98,6 @@ def accepts_calls(state: ConnectionState) -> bool:
 
 def is_over(state: ConnectionState) -> bool:
     return not LEGAL[state]
-
-
-def diagram(legal: Mapping[State, frozenset[State]]) -> str:
-    """The table as a Mermaid state diagram. The first row is where everything begins."""
-    lines = ["stateDiagram-v2", f"    [*] --> {next(iter(legal)).value}"]
-    for state, followers in legal.items():
-        lines += [f"    {state.value} --> {to.value}" for to in legal if to in followers]
-        if not followers:
-            lines.append(f"    {state.value} --> [*]")
-    return "\n".join(lines) + "\n"
 
 
 def _moved(legal: Mapping[State, frozenset[State]], current: State, to: State) -> State:

@@ -11,7 +11,6 @@ from mainstay._rules.lifecycle import (
     ConnectionState,
     IllegalMove,
     accepts_calls,
-    diagram,
     is_over,
     move,
     move_client,
@@ -77,14 +76,3 @@ def test_a_failed_opening_or_replacement_leaves_the_client_idle():
 def test_only_a_ready_connection_accepts_calls_and_only_a_closed_one_is_over():
     assert [s for s in ConnectionState if accepts_calls(s)] == [ConnectionState.READY]
     assert [s for s in ConnectionState if is_over(s)] == [ConnectionState.CLOSED]
-
-
-def test_the_diagram_draws_every_legal_move_and_no_other():
-    for drawn, legal in ((diagram(LEGAL), LEGAL), (diagram(CLIENT_LEGAL), CLIENT_LEGAL)):
-        first, *lines = drawn.splitlines()
-        moves = {f"    {a.value} --> {b.value}" for a, after in legal.items() for b in after}
-        assert first == "stateDiagram-v2"
-        assert {line for line in lines if "[*]" not in line} == moves
-    assert "    [*] --> new\n" in diagram(LEGAL)
-    assert diagram(LEGAL).endswith("    closed --> [*]\n")
-    assert "--> [*]" not in diagram(CLIENT_LEGAL)
