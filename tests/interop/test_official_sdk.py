@@ -15,7 +15,7 @@ import pytest
 from mainstay import CallTimedOut, Client, Progress
 
 PROGRAM = Path(__file__).with_name("official_server.py")
-BOUND = 20.0
+BOUND = 50.0
 """Starting Python with the SDK takes a second or two, on a busy machine several."""
 
 encodings = pytest.mark.parametrize("encoding", ["json", "sse"])
