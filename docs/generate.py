@@ -478,11 +478,12 @@ for `1`, `true`, `yes` and `on`, and off for `0`, `false`, `no` and `off`.
 
 EDITORS = """
 The JSON Schema (draft 2020-12) of `mainstay.toml` knows every key and refuses the others, as
-reading the file does. This writes it to a file, for an editor to check yours with:
+reading the file does; `mainstay.config.schema()` returns it. This writes it to a file, for an
+editor to check yours with:
 """
 
 SCHEMA = """```sh
-python -c 'import json, mainstay.config as c; print(json.dumps(c.schema()))' > mainstay.json
+mainstay config schema > mainstay.json
 ```"""
 
 

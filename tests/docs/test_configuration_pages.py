@@ -78,9 +78,9 @@ def test_the_page_about_groups_names_every_argument_and_every_view():
 def test_the_command_that_prints_the_schema_prints_it():
     page = ROOT / "docs" / "reference" / "configuration.md"
     (command,) = [block.text for block in blocks(page) if block.language == "sh"]
-    _, *arguments = shlex.split(command.partition(" > ")[0])
+    arguments = shlex.split(command.partition(" > ")[0])
     done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, timeout=30, check=True, text=True
+        [sys.executable, "-m", *arguments], capture_output=True, timeout=30, check=True, text=True
     )
     printed: dict[str, Any] = json.loads(done.stdout)
     assert printed == schema()
