@@ -82,7 +82,7 @@ def layers() -> str:
 
 
 def call() -> str:
-    agent, server = Box(380, 38, 680, 40), Box(380, 504, 680, 40)
+    agent, server = Box(393, 38, 706, 40), Box(393, 504, 706, 40)
     left = [Box(182, y, 284, 64) for y in (124, 216, 308, 400)]
     right = [Box(566, y, 284, 64) for y in (124, 216, 308, 400)]
     out = [
@@ -117,8 +117,8 @@ def call() -> str:
         text(380, 266, "again", "said", "end"),
         text(576, 466, "anything else", "said", "start"),
         text(576, 174, "not again", "said", "start"),
-        way((734, 484), (734, 60)),
-        text(727, 466, "a result", "said", "end"),
+        way((727, 484), (727, 60)),
+        text(720, 466, "a result", "said", "end"),
     ]
     about = "The way of a call: down to the server, and back as a result, an error, or once more"
     return picture(WIDTH, 544, about, parts)
@@ -128,10 +128,10 @@ def call() -> str:
 
 
 def transports() -> str:
-    engine = Box(78, 118, 112, 44)
-    http, pipe = Box(236, 62, 134, 44), Box(236, 174, 134, 44)
-    asks, reads = Box(422, 62, 172, 44), Box(422, 174, 172, 44)
-    ends = [Box(640, y, 196, 44) for y in (62, 128, 182, 236)]
+    engine = Box(78, 122, 112, 44)
+    http, pipe = Box(236, 62, 134, 44), Box(236, 182, 134, 44)
+    asks, reads = Box(422, 62, 172, 44), Box(422, 182, 172, 44)
+    ends = [Box(640, y, 196, 44) for y in (62, 124, 182, 240)]
     said = [
         ("streamable HTTP", "each request on its own"),
         ("SseDuct", "HTTP+SSE of 2024-11-05"),
