@@ -17,10 +17,11 @@ from typing import Any
 
 from mcp.client.session import ClientSession, MessageHandlerFnT
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, DiscoverResult, Implementation
+from mcp_types import DiscoverResult, Implementation
 from pydantic import ValidationError
 
 from mainstay._engine.negotiate import Agreement, adopt, negotiate
+from mainstay._engine.passing import AnyRequest, RawResult, check_modern_result, first_problem
 from mainstay._rules.classify import Trouble
 from mainstay._rules.era import Era, probe_bound
 from mainstay._rules.lifecycle import ConnectionState, accepts_calls, is_over, move
@@ -36,37 +37,6 @@ logger = logging.getLogger("mainstay.client")
 
 _FLUSH = 1.0
 """Seconds that cancellations under way get to reach the server when a connection closes."""
-
-
-class RawResult:
-    """A result as it came; the SDK has checked it against the protocol, nothing was dropped."""
-
-    @staticmethod
-    def model_validate(raw: dict[str, Any], **_: Any) -> dict[str, Any]:
-        return raw
-
-
-class AnyRequest:
-    """A request whose parameters are already in wire shape.
-
-    No model, but what the SDK's session (2.3.0) asks of one: a call has been checked by now, and
-    copying it through two models takes as long as sending it.
-    """
-
-    __slots__ = ("_method", "_params")
-    name_param = None
-
-    def __init__(self, method: str, params: dict[str, Any] | None) -> None:
-        self._method, self._params = method, params
-
-    def model_dump(self, **_: Any) -> dict[str, Any]:
-        if self._params is None:
-            return {"method": self._method}
-        # The session stamps what it is given, and a replay may be for another era.
-        params = dict(self._params)
-        if "_meta" in params:
-            params["_meta"] = dict(params["_meta"])
-        return {"method": self._method, "params": params}
 
 
 class Connection:
@@ -140,13 +110,13 @@ class Connection:
             session: Any = self.session
             checked = await session.send_request(AnyRequest(method, params), RawResult)
             if method == "tools/call" and self.era is Era.MODERN:
-                _check_modern_result(checked)
+                check_modern_result(checked)
             return attempt.answer or checked
         except ValidationError as error:
             raw = attempt.answer or {}
             if lenient:
                 return raw
-            detail = f"the answer breaks the protocol: {_first_problem(error)}"
+            detail = f"the answer breaks the protocol: {first_problem(error)}"
             raise InvalidAnswer(detail, raw) from None
         finally:
             current_attempt.reset(token)
@@ -297,14 +267,3 @@ def _told_at_opening(fault: WireFault) -> WireFault:
         return fault
     evidence = dataclasses.replace(fault.evidence, trouble=Trouble.EXITED, sent=False)
     return type(fault)(evidence)
-
-
-def _check_modern_result(result: dict[str, Any]) -> None:
-    """The SDK (2.3.0) takes anything with a result type for a request for input."""
-    if result.get("resultType") == "complete":
-        CallToolResult.model_validate(result, by_name=False)
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
