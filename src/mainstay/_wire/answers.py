@@ -97,15 +97,18 @@ class AnswerReader:
         """
         if reply.at_end:
             return
+        # Not `asyncio.timeout`, which takes as long to set as the rest of this does.
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._patience, reply.abandon)
         try:
-            async with asyncio.timeout(self._patience):
-                while await reply.chunk():
-                    pass
+            while await reply.chunk():
+                pass
             self._patience = _LINGER
-        except TimeoutError:
-            self._patience = max(self._patience / 2, _LINGER / 32)
-        except WireFault:
-            pass  # the answer is here; the socket closes by itself
+        except WireFault:  # the answer is here; the socket closes by itself
+            if loop.time() >= timer.when():
+                self._patience = max(self._patience / 2, _LINGER / 32)
+        finally:
+            timer.cancel()
 
 
 def result_of(
