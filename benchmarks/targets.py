@@ -104,8 +104,6 @@ def _rest() -> Iterator[Target]:
         what = f"Runtime.call to Client.call_tool: {in_flight} in flight"
         yield Target(what, ratio("runtime", "client", **cell), 1.15)
     theirs = "langchain_mcp_adapters"
-    what = "langchain-mcp-adapters' default to LangChain on mainstay"
-    yield Target(what, ratio(theirs, "our_langchain", **one), 50.0, at_least=True)
     what = "langchain-mcp-adapters' default to Client"
     yield Target(what, ratio(theirs, "client", **one), 50.0, at_least=True)
     opened = "opening"
