@@ -35,7 +35,7 @@ SCHEDULE = Schedule(SEED)
 
 
 class Liar(Runtime):
-    """Nine calls in ten are made as they should be; each tenth number has its lie."""
+    """The last digit of a call's number says which lie is told of it."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
