@@ -43,6 +43,7 @@ def run(turns: int) -> dict[str, Any]:
             name = part.__name__.rpartition(".")[2]
             print(f"{name} …", flush=True)
             report[name] = part.measure(server)
+            save(report, RESULTS)  # what is measured stays, whatever comes after
         if instructions.available():
             print("instructions …", flush=True)
             report["instructions"] = gate.counted(server)

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.cells import Cell
 from benchmarks.roster import ROSTER
 from benchmarks.stub import Stub
-from benchmarks.workers import Remote, worker
+from benchmarks.workers import Remote, WorkerFailed, worker
 
 TURNS = 7
 TURN_SECONDS = 0.25
@@ -46,14 +46,20 @@ def crew(stub: Stub) -> Iterator[Crew]:
 
 
 def measure(stub: Stub, found: Crew, cells: Iterable[Cell], turns: int = TURNS) -> Iterator[Row]:
+    """Who fails in a cell has no figures there; the others go on."""
     for cell in cells:
-        here = [name for name in cell.who if ROSTER[name].is_here]
-        remotes = {name: found.ready(name, cell) for name in here}
-        calls = {name: _calls(remote, cell.in_flight) for name, remote in remotes.items()}
-        made: dict[str, list[Row]] = {name: [] for name in here}
+        made: dict[str, list[Row]] = {name: [] for name in cell.who if ROSTER[name].is_here}
+        calls: dict[str, int] = {}
         for _ in range(turns):
-            for name, remote in remotes.items():
-                made[name].append(counted(stub, remote, calls[name], cell.in_flight))
+            for name, taken in tuple(made.items()):
+                try:
+                    remote = found.ready(name, cell)
+                    if name not in calls:
+                        calls[name] = _calls(remote, cell.in_flight)
+                    taken.append(counted(stub, remote, calls[name], cell.in_flight))
+                except WorkerFailed as failure:
+                    print(f"{name} failed: {failure}", flush=True)
+                    del made[name]
         for name, taken in made.items():
             yield {**cell.about, "contestant": name, **_figures(taken)}
 

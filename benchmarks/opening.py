@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.roster import ROSTER
 from benchmarks.stub import Stub
 from benchmarks.worker import WARM
-from benchmarks.workers import worker
+from benchmarks.workers import WorkerFailed, worker
 
 SERVERS = 50
 REPETITIONS = 3
@@ -27,9 +27,13 @@ def measure(stub: Stub, repetitions: int = REPETITIONS) -> dict[str, dict[str, f
     for _ in range(repetitions):
         for name in here:
             with worker(name, ROSTER[name].environment) as remote:
-                taken[name].append(remote.tell(many=urls, era="legacy"))
-                remote.tell(close=True)
+                try:
+                    taken[name].append(remote.tell(many=urls, era="legacy"))
+                    remote.tell(close=True)
+                except WorkerFailed as failure:
+                    print(f"{name} failed: {failure}", flush=True)
     return {
         name: {key: statistics.median(one[key] for one in found) for key in found[0]}
         for name, found in taken.items()
+        if found
     }

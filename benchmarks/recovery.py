@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.cells import Cell
 from benchmarks.roster import ROSTER
 from benchmarks.stub import Stub
-from benchmarks.workers import Remote, worker
+from benchmarks.workers import Remote, WorkerFailed, worker
 
 TIMES = 5
 WHO = (
@@ -22,8 +22,11 @@ def measure(stub: Stub, times: int = TIMES) -> dict[str, dict[str, Any]]:
     for name in WHO:
         if ROSTER[name].is_here:
             with worker(name, ROSTER[name].environment) as remote:
-                found[name] = one(stub, remote, times)
-                remote.tell(close=True)
+                try:
+                    found[name] = one(stub, remote, times)
+                    remote.tell(close=True)
+                except WorkerFailed as failure:
+                    print(f"{name} failed: {failure}", flush=True)
     return found
 
 

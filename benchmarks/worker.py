@@ -28,6 +28,8 @@ from typing import Any
 Send = Callable[[], Awaitable[Any]]
 WARM = 5
 """Servers that are opened before others are counted: what is loaded once is then loaded."""
+HANGS = 15.0
+"""Seconds after which one call has failed."""
 
 
 class Worker:
@@ -108,7 +110,8 @@ async def once(send: Send) -> dict[str, Any]:
     error = None
     cpu, wall = time.process_time(), time.perf_counter()
     try:
-        check(await send())
+        async with asyncio.timeout(HANGS):
+            check(await send())
     except NoAnswer:
         error = "an answer that says so"
     except Exception as caught:
