@@ -1,0 +1,36 @@
+"""`mainstay.Client`."""
+
+from mainstay import Client, MainstayError
+
+
+class Adapter:
+    name = "mainstay.Client"
+    packages = ("mainstay",)
+
+    async def open(self, url, timeout):
+        self.client = Client(
+            {
+                "name": "kit",
+                "url": url,
+                "timeouts": {"call": timeout},
+                "listen": True,
+                "neutral_headers": ["x-user"],  # says nothing about whose session it is
+            }
+        )
+
+    async def list_tools(self):
+        return [tool.name for tool in await self.client.list_tools()]
+
+    async def call(self, name, arguments, *, headers, on_progress):
+        result = await self.client.call_tool(
+            name, arguments, headers=headers, on_progress=on_progress
+        )
+        return result.text, result.is_error
+
+    def outcome(self, error):
+        words = {"not sent": "not run", "refused": "not run", "unknown": "unknown"}
+        delivery = getattr(error, "delivery", None)
+        return words.get(delivery.value, "ran") if isinstance(error, MainstayError) else None
+
+    async def close(self):
+        await self.client.aclose()

@@ -1,0 +1,170 @@
+"""Drives every client through the scenarios of `mainstay.testing.scenarios`, and writes it down.
+
+    python benchmarks/peers/scenarios/run.py [NAME …]
+
+Each client runs in the environment that can have it; without one, it keeps the report that it had.
+Names choose among the adapters. The page in the docs is written from results.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mainstay.testing.scenarios import SCENARIOS, Report, Scenario, Verdict, run, table
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+ADAPTERS = HERE / "adapters"
+RESULTS = HERE / "results.json"
+PAGE = ROOT / "docs" / "reference" / "scenarios.md"
+
+PLACES = {
+    "mainstay_client": ".venv",
+    "mainstay_runtime": ".venv",
+    "sdk_client": ".venv-peers",
+    "fastmcp_client": ".venv-peers",
+    "openai_agents_server": ".venv-peers",
+    "adk_toolset": ".venv-peers",
+    "pydantic_ai_toolset": ".venv-peers",
+    "uipath_client": ".venv-peers",
+    "langchain_adapters": ".venv-mcp1",
+    "mcp_use_client": ".venv-mcp1",
+}
+"""Adapters, in the order of the page's columns, and their environments."""
+
+
+def driven(adapter: str, jobs: int, scenarios: Sequence[Scenario] = SCENARIOS) -> Report:
+    def tell(verdict: Verdict) -> None:
+        print(f"  {verdict.result:<15}{verdict.scenario:<34}{verdict.evidence[:100]}", flush=True)
+
+    print(f"== {adapter}, {len(scenarios)} scenarios", flush=True)
+    where, python = f"{ADAPTERS / adapter}.py:Adapter", ROOT / PLACES[adapter] / "bin" / "python"
+    playing = run(where, scenarios=scenarios, python=str(python), jobs=jobs, on_verdict=tell)
+    return asyncio.run(playing)
+
+
+def confirmed(adapter: str, first: Report) -> Report:
+    """What failed is played once more, one at a time: a busy machine is nobody's fault."""
+    failed = {verdict.scenario for verdict in first.of("failed")}
+    if not failed:
+        return first
+    second = driven(adapter, 1, [each for each in SCENARIOS if each.name in failed])
+    verdicts = (
+        second[each.scenario] if each in first.of("failed") else each for each in first.verdicts
+    )
+    return replace(second, verdicts=tuple(verdicts))
+
+
+def recorded() -> dict[str, Any]:
+    return json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {"reports": {}}
+
+
+def page(results: dict[str, Any]) -> str:
+    reports = [
+        Report.from_json(results["reports"][name]) for name in PLACES if name in results["reports"]
+    ]
+    about = "\n".join(
+        f"| {each.name} | {each.trouble} | {each.wanted}{mark(each.choice)} |" for each in SCENARIOS
+    )
+    choices = "\n".join(f"- *{each.name}*: {each.choice}." for each in SCENARIOS if each.choice)
+    return TEXT.format(
+        date=results["date"],
+        machine=results["machine"],
+        table=table(reports),
+        about=about,
+        choices=choices,
+        clients="\n\n".join(seen(report) for report in reports),
+    )
+
+
+def mark(choice: str) -> str:
+    return " (a choice)" if choice else ""
+
+
+def seen(report: Report) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in report.packages.items())
+    rows = [
+        f"| {each.scenario} | {each.result} | {cell(each.evidence)} |"
+        for each in report.verdicts
+        if each.result != "passed"
+    ]
+    head = f"### {report.client}\n\n{versions}, Python {report.python}."
+    if not rows:
+        return f"{head} Passed all."
+    return "\n".join([head, "", "| scenario | | seen |", "|---|---|---|", *rows])
+
+
+def cell(evidence: str) -> str:
+    """As text of a table; ports differ from run to run, and mean nothing."""
+    words = evidence.replace("|", "\\|").replace("<", "&lt;")
+    return words if len(words) <= 160 else words[:160] + " …"
+
+
+TEXT = """\
+<!-- Written by benchmarks/peers/scenarios/run.py from results.json. Run `make scenarios` again. -->
+
+# Clients in trouble
+
+The scenarios of `mainstay.testing.scenarios`, and what ten clients make of them. `make scenarios`
+runs all of it again. [A client of your own](../how-to/drive-a-client.md) takes an adapter of twenty
+lines, like [those of this table](../../benchmarks/peers/scenarios/adapters).
+
+Last run: {date}, on {machine}. The servers are [scripted](../how-to/test-your-agent.md), speak the
+legacy era, which all clients know, over streamable HTTP, and count what ran: a verdict is drawn
+from what the server saw. Every client is used as its documentation says, with its own defaults, and
+is granted the same 8 s for a call (2 s where the scenario is about time). What fails is played once
+more, by itself, and counts only if it fails again.
+
+{table}
+
+"–": the client has nothing of the kind; the reason is below. A client that opens a session for
+every call has none to lose: it fails only *one-session*.
+
+## The scenarios
+
+| | what happens | what is wanted |
+|---|---|---|
+{about}
+
+Some are a matter of choice:
+
+{choices}
+
+## What was seen
+
+{clients}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Clients in trouble.")
+    parser.add_argument("names", nargs="*", help="all, if none is named")
+    parser.add_argument("--jobs", type=int, default=2, help="scenarios at once")
+    parser.add_argument("--again", action="store_true", help="only what failed the last time")
+    asked = parser.parse_args()
+    for adapter in asked.names or PLACES:
+        before = recorded()["reports"].get(adapter)
+        first = Report.from_json(before) if asked.again and before else driven(adapter, asked.jobs)
+        report = confirmed(adapter, first).to_json()
+        results = recorded()  # another run may have added to it
+        known = {**results["reports"], adapter: report}
+        results["reports"] = {name: known[name] for name in PLACES if name in known}
+        results |= {"date": time.strftime("%Y-%m-%d"), "machine": machine()}
+        RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        PAGE.write_text(page(results), "utf-8")
+
+
+def machine() -> str:
+    return f"{platform.system()} {platform.machine()}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The short form of `make conformance`: some scenarios of the protocol's own suite, one at a time.
+
+All of them, with their checks, are on the page, which must be what the recorded results say.
+"""
+
+import asyncio
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+QUICK = [
+    ("tools_call", "2025-06-18"),
+    ("tools_call", "2026-07-28"),
+    ("sse-retry", "2025-11-25"),
+    ("sep-2322-client-request-state", "2026-07-28"),
+    ("http-custom-headers", "2026-07-28"),
+]
+
+
+def suite() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("conformance_run", ROOT / "conformance/run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("name", "version"), QUICK)
+@pytest.mark.timeout(200)
+async def test_the_suite_has_nothing_to_say_against_the_client(name: str, version: str):
+    run = suite()
+    outcome = await asyncio.to_thread(run.run, run.Scenario(name, version))
+    assert outcome.fine, outcome.said
+
+
+def test_the_page_is_what_the_results_say():
+    run = suite()
+    assert run.page(run.recorded()) == run.PAGE.read_text("utf-8")
+
+
+def test_all_scenarios_that_need_no_authorization_passed_in_the_last_run():
+    run = suite()
+    outcomes = [run.Outcome(**raw) for raw in run.recorded()["outcomes"]]
+    plain = [each for each in outcomes if not each.name.startswith(run.NEEDS_OAUTH)]
+    assert plain
+    assert [each.name for each in plain if not each.fine] == []
