@@ -1,6 +1,7 @@
 """What a call costs, measured side by side.
 
     make bench              everything, in less than ten minutes
+    make bench PUBLISH=1    the same, and its figures go into results.json and the docs
     make bench QUICK=1      whether it runs, and whether the counts are as claimed; no times
     make bench-gate         instructions for one call, where valgrind is present
 

@@ -78,10 +78,10 @@ async def main(url: str) -> None:
 
 
 def timed(work: Any) -> float:
-    """Milliseconds."""
-    began = time.perf_counter()
+    """Milliseconds of processor time: it waits for nothing."""
+    began = time.process_time()
     work()
-    return (time.perf_counter() - began) * 1000
+    return (time.process_time() - began) * 1000
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def _rest() -> Iterator[Target]:
     yield Target(what, lambda report: report[lost]["client"]["requests"], 2.0)
     what = "TCP connections to replace a lost session"
     yield Target(what, lambda report: report[lost]["client"]["connections"], 0.0)
-    what = "search in 10,000 tools, the worst of 200"
+    what = "search in 10,000 tools, CPU, the worst of 200"
     yield Target(what, lambda r: r["catalogue"]["search_ms_worst"], 5.0, unit="ms")
 
 

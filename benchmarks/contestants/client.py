@@ -1,6 +1,5 @@
 """`mainstay.Client`."""
 
-import asyncio
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,9 +26,8 @@ def spec(url: str) -> str | ServerSpec:
 
 @asynccontextmanager
 async def many(urls: list[str], era: Any) -> AsyncIterator[None]:
+    """One after the other, as the SDK's have to be: what each further one takes."""
     async with AsyncExitStack() as stack:
-        clients = [Client(url, mode=era) for url in urls]
-        for client in clients:
-            stack.push_async_callback(client.aclose)
-        await asyncio.gather(*(client.connect() for client in clients))
+        for url in urls:
+            await stack.enter_async_context(Client(url, mode=era))
         yield
