@@ -117,16 +117,16 @@ The scenarios of `mainstay.testing.scenarios`, and what ten clients make of them
 runs all of it again. [A client of your own](../how-to/drive-a-client.md) takes an adapter of twenty
 lines, like [those of this table](../../benchmarks/peers/scenarios/adapters).
 
-Last run: {date}, on {machine}. The servers are [scripted](../how-to/test-your-agent.md), speak the
-legacy era, which all clients know, over streamable HTTP, and count what ran: a verdict is drawn
-from what the server saw. Every client is used as its documentation says, with its own defaults, and
+Last run: {date}, on {machine}, while others used the machine, too. The servers are
+[scripted](../how-to/test-your-agent.md), speak the legacy era, which all clients know, over
+streamable HTTP, and count what ran: a verdict is drawn from what the server saw. Every client is used as its documentation says, with its own defaults, and
 is granted the same 8 s for a call (2 s where the scenario is about time). What fails is played once
 more, by itself, and counts only if it fails again.
 
 {table}
 
 "–": the client has nothing of the kind; the reason is below. A client that opens a session for
-every call has none to lose: it fails only *one-session*.
+every call has none to lose: *one-session* is where it pays for that.
 
 ## The scenarios
 
