@@ -122,10 +122,16 @@ class Home:
 
 
 _TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    " os.execv(sys.argv[1], sys.argv[1:])"
+    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    " signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
-"""So that Ctrl-C in this terminal is a signal to the command."""
+"""So that Ctrl-C in this terminal is a signal to the command, also when the tests themselves run
+in a shell's background, where it is ignored."""
+
+
+def hear_interrupts() -> None:
+    """The same for a command in a pipe, before it is run."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Terminal:

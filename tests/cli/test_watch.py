@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from mainstay.testing import ScriptedServer
-from tests.cli.helpers_running import BOUND, COLUMNS, MAINSTAY, Home
+from tests.cli.helpers_running import BOUND, COLUMNS, MAINSTAY, Home, hear_interrupts
 
 NEW_TOOL = {"name": "new", "inputSchema": {"type": "object"}}
 OFTEN = ("--interval", "0.3")
@@ -26,6 +26,7 @@ async def in_a_pipe(home: Home, *words: str) -> AsyncGenerator[Process]:
         stderr=PIPE,
         cwd=home.path,
         env=home.env(),
+        preexec_fn=hear_interrupts,
     )
     try:
         async with asyncio.timeout(BOUND):
