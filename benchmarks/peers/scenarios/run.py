@@ -120,8 +120,9 @@ lines, like [those of this table](../../benchmarks/peers/scenarios/adapters).
 Last run: {date}, on {machine}, while others used the machine, too. The servers are
 [scripted](../how-to/test-your-agent.md), speak the legacy era, which all clients know, over
 streamable HTTP, and count what ran: a verdict is drawn from what the server saw. Every client is
-used as its documentation says, with its own defaults, and is granted the same 8 s for a call (2 s where the scenario is about time). What fails is played once
-more, by itself, and counts only if it fails again.
+used as its documentation says, with its own defaults, and is granted the same 8 s for a
+call (2 s where the scenario is about time). What fails is played once more, by itself, and counts
+only if it fails again.
 
 {table}
 
