@@ -28,6 +28,8 @@ _LONGEST_LINE = 1 << 26
 _TAIL = 2000
 """Characters of stderr that are kept, for a process that never gets ready."""
 
+_ENDED: JsonObject = {"error": "the process ended", "outcome": None}
+
 What = Literal["answer", "error", "cancelled", "nothing", "unsupported"]
 
 
@@ -149,6 +151,8 @@ class ClientProcess:
         number = next(self._numbers)
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         turn = self._turns[number] = Turn(number, time.monotonic(), answer)
+        if self._reading[0].done():
+            answer.set_result(_ENDED)
         self._send({"do": do, "number": number, **details})
         return turn
 
@@ -186,7 +190,7 @@ class ClientProcess:
             self._take(json.loads(raw))
         for turn in self._turns.values():
             if not turn.answer.done():
-                turn.answer.set_result({"error": "the process ended", "outcome": None})
+                turn.answer.set_result(_ENDED)
         if not self._ready.done():
             await asyncio.wait(self._reading[1:])
             self._ready.set_exception(RuntimeError(f"no client: {self._words.strip()}"))
