@@ -59,13 +59,15 @@ async def test_a_langchain_agent_finds_calls_and_reads_through_three_tools() -> 
     async with house("legacy", spec=SPILLS) as (kit, runtime), asyncio.timeout(lc.BOUND):
         tools = await langchain.tools(given(runtime))
         model = lc.model_of(lc.calling(FIND), lc.calling(ADD), lc.calling(BIG))
-        state = await create_agent(model, tools).ainvoke(lc.HELLO)
+        agent: Any = create_agent(model, tools)
+        state = await agent.ainvoke(lc.HELLO)
         found, added, big = lc.told(state)
         assert json.loads(_text(found.content))["tools"][0]["name"] == "kit.add"
         assert added.artifact == {"sum": 5}
         handle = _text(big.content).split(" minutes as ")[1].split(".")[0]
         reads = lc.calling((READ, {"handle": handle, "length": 2_000}))
-        state = await create_agent(lc.model_of(reads), tools).ainvoke(lc.HELLO)
+        agent = create_agent(lc.model_of(reads), tools)
+        state = await agent.ainvoke(lc.HELLO)
         (part,) = lc.told(state)
         assert "start=2000" in _text(part.content)
         assert await kit.executions("add") == 1

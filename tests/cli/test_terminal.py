@@ -1,6 +1,7 @@
 """The command in a terminal of 80 columns, with a person who types and presses Ctrl-C."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ FORM = {
 @pytest.mark.requirement("O2")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_ctrl_c_in_a_watched_call_tells_the_server_and_restores_the_terminal(
-    home: Home, era: str
+    home: Home, era: Any
 ):
     async with ScriptedServer.local(era=era, encoding="sse") as server:
         words = ("call", "steps", "count=100", "gap=0.1", "--watch", "--url", server.url)

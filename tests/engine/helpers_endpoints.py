@@ -52,7 +52,7 @@ async def gone(server: ScriptedServer) -> None:
 
 
 def spec_of(servers: Sequence[ScriptedServer | str], **more: Any) -> ServerSpec:
-    urls = [each if isinstance(each, str) else each.url for each in servers]
+    urls = tuple(each if isinstance(each, str) else each.url for each in servers)
     return ServerSpec(name="kit", urls=urls, **more)
 
 

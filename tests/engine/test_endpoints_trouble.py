@@ -405,11 +405,11 @@ async def test_a_closed_client_can_be_used_again_at_all_its_addresses() -> None:
 
 
 def test_addresses_are_checked_and_their_secrets_are_never_shown() -> None:
-    spec = ServerSpec(name="kit", urls=["http://localhost:1/mcp", "http://localhost:2/mcp"])
+    spec = ServerSpec(name="kit", urls=("http://localhost:1/mcp", "http://localhost:2/mcp"))
     assert spec.url == "http://localhost:1/mcp"
-    assert ServerSpec(name="kit", urls=["http://localhost:1/mcp"]).urls == ()
+    assert ServerSpec(name="kit", urls=("http://localhost:1/mcp",)).urls == ()
     with pytest.warns(match="secret"):
-        secret = ServerSpec(name="kit", urls=["http://localhost:1", "http://u:pa55@localhost:2"])
+        secret = ServerSpec(name="kit", urls=("http://localhost:1", "http://u:pa55@localhost:2"))
     assert "pa55" not in repr(secret) + secret.model_dump_json()
 
 

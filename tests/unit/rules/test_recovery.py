@@ -59,6 +59,7 @@ def every_case() -> Iterator[Case]:
         TIMES_LEFT,
         (False, True),
     )
+    rest: list[Any]
     for kind, delivery, retry_after, *rest in space:
         failed = failure(kind, delivery, retry_after)
         standing = Standing(*rest)
