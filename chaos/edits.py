@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from chaos.scene import BY_NAME, EDITION, GUEST, VISITOR
 from chaos.schedule import Event
 from mainstay import Runtime
 
+_T = TypeVar("_T")
+PATIENCE = 60.0
+"""Seconds for one edit."""
 _HASTE: dict[str, Any] = {
     "breaker_threshold": 25,
     "breaker_cooldown": 0.1,
@@ -36,6 +40,8 @@ class Edits:
         self._present = {GUEST, VISITOR}
         self._turn = asyncio.Lock()
         self._runtime: Runtime | None = None
+        self.slowest = (0.0, "")
+        """How long an edit took at most, without waiting for its turn, and which one."""
 
     async def govern(self, runtime: Runtime) -> None:
         """From now on its configuration is edited here. It was opened with `configuration`."""
@@ -76,18 +82,26 @@ class Edits:
             case "guest goes and comes" | "visitor goes and comes":
                 await self._go_and_come(runtime, event.target, event.seconds)
             case "principal forgotten":
-                await runtime.forget(event.target)
+                await self._timed(event.kind, runtime.forget(event.target))
             case "failed servers retried":
-                await runtime.reconnect()
+                await self._timed(event.kind, runtime.reconnect())
             case "all servers opened again":
-                await runtime.reconnect(failed_only=False)
+                await self._timed(event.kind, runtime.reconnect(failed_only=False))
             case "lists refreshed":
-                await runtime.refresh()
+                await self._timed(event.kind, runtime.refresh())
             case "event loop held up":
                 time.sleep(event.seconds)
             case _:
                 raise ValueError(event.kind)
         return 1
+
+    async def _timed(self, what: str, edit: Awaitable[_T]) -> _T:
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await edit
+        finally:
+            self.slowest = max(self.slowest, (time.monotonic() - began, what))
 
     async def _edit(self, runtime: Runtime, server: str) -> int:
         async with self._turn:
@@ -95,7 +109,7 @@ class Edits:
             return await self._reload(runtime, server)
 
     async def _reload(self, runtime: Runtime, server: str) -> int:
-        edit = await runtime.reload(self.configuration())
+        edit = await self._timed(f"reload for {server}", runtime.reload(self.configuration()))
         self._applied[server] = self._written[server]
         return len(edit.added) + len(edit.removed) + len(edit.changed)
 
@@ -115,8 +129,9 @@ class Edits:
             if server == GUEST:
                 await self._reload(runtime, GUEST)
             elif not present:
-                await runtime.remove(VISITOR)
+                await self._timed("remove", runtime.remove(VISITOR))
             else:
                 self._written[VISITOR] += 1
-                await runtime.add({"name": VISITOR, **self._spec(VISITOR)})
+                spec = {"name": VISITOR, **self._spec(VISITOR)}
+                await self._timed("add", runtime.add(spec))
                 self._applied[VISITOR] = self._written[VISITOR]

@@ -77,6 +77,7 @@ def _facts(runs: Sequence[Run]) -> Iterable[list[str]]:
     yield row("callers that watched", "{callers[watching]:,}")
     yield row("latest end of a call, after its deadline", "{latest:.2f} s")
     yield row("longest that the event loop stood still", "{lag:.2f} s")
+    yield row("slowest edit of the configuration", "{slowest:.2f} s")
     yield row("longest until all servers served again", "{recovery:.2f} s")
     yield row(
         "memory at the first and at the last quiet moment", "{memory[0]:.0f} and {memory[1]:.0f} MB"

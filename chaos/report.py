@@ -50,6 +50,8 @@ def lines(findings: Findings, judge: Judge, seed: int) -> Iterator[str]:
         f"the event loop stood still for {findings.lag:.2f} s at most, and worked for"
         f" {findings.work:.2f} s without a pause"
     )
+    seconds, what = findings.slowest
+    yield f"the slowest edit took {seconds:.2f} s: {what}"
     yield (
         f"all served again within {findings.recovery:.2f} s after a round,"
         f" in {findings.moments} rounds and {findings.shifts} runtimes"
@@ -103,6 +105,7 @@ def as_json(findings: Findings, judge: Judge, seed: int) -> dict[str, Any]:
         "latest": round(max(0.0, findings.latest), 2),
         "lag": round(findings.lag, 2),
         "work": round(findings.work, 2),
+        "slowest": round(findings.slowest[0], 2),
         "recovery": round(findings.recovery, 2),
         "memory": [round(one.memory / (1 << 20), 1) for one in _first_and_last(findings)],
         "broken": [told(broken, seed, findings.calls) for broken in findings.broken],

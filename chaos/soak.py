@@ -37,7 +37,6 @@ ENOUGH = 20_000
 """Calls after which no fault may be missing."""
 INJECTED = "every fault was injected"
 EDITED = "an edit ends, in a way that its author is prepared for"
-PATIENCE = 60.0
 SETTLING = 5.0
 """Seconds for idle sockets to go."""
 QUIET = "nothing is in flight when every call has ended"
@@ -88,6 +87,8 @@ class Findings:
     """Seconds that the event loop stood still at most."""
     work: float = 0.0
     """Seconds of processor time between two looks at it that were to be 0.05 s apart."""
+    slowest: tuple[float, str] = (0.0, "")
+    """Edit: how many seconds it took, and which one it was."""
     callers: Counter[str] = field(default_factory=Counter[str])
     """Those that were cancelled, had little time, or watched their calls."""
     recovery: float = 0.0
@@ -144,6 +145,7 @@ class Soak:
         self.read()
         self.findings.calls = self._next
         self.findings.lag, self.findings.work = self.witness.lag, self.witness.work
+        self.findings.slowest = self._edits.slowest
         self.findings.broken += self.witness.findings(quiet=True)
         self.findings.seconds = time.monotonic() - self._began
         if self.findings.shifts > 1:
@@ -174,8 +176,7 @@ class Soak:
         self.judge.begins(step.number, self._edits.certain(step.server))
         loop = asyncio.get_running_loop()
         task = loop.create_task(made(runtime, step))
-        deadline, stood = loop.time() + step.timeout, list[float]()
-        due = loop.call_at(deadline, lambda: stood.append(self.witness.stood))
+        deadline = loop.time() + step.timeout
         left: list[bool] = []
         if step.cancel_after is not None:
             loop.call_later(step.cancel_after, lambda: left.append(task.cancel()))
@@ -185,10 +186,8 @@ class Soak:
             return
         self._count(step, cancelled=any(left))
         statement = stated(step, task)
-        due.cancel()
-        if stood:
-            late = loop.time() - deadline - (self.witness.stood - stood[0])
-            self._time(step, late, statement.words)
+        if (late := loop.time() - deadline) > 0:
+            self._time(step, late - self.witness.stood_since(deadline), statement.words)
         if any(left) and statement.said is not Said.CANCELLED:
             self._accuse(CANCELS, step.number, statement.words)
         self.judge.ends(
@@ -232,8 +231,7 @@ class Soak:
 
     async def _edit(self, event: Event) -> int:
         try:
-            async with asyncio.timeout(PATIENCE):
-                return await self._edits.apply(event)
+            return await self._edits.apply(event)
         except MainstayError:
             pass  # refused, as everything may be in such a world
         except Exception as error:  # a bug of ours, to be reported like any other

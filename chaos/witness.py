@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import math
 import time
 import warnings
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -34,8 +37,10 @@ class Witness(logging.Handler):
         """Seconds that the event loop stood still at most; and that it worked at most without a
         pause: the rest of the former is the machine's.
         """
-        self.stood = 0.0
-        """Seconds that it stood still, all in all."""
+        self._stalls: deque[tuple[float, float]] = deque(maxlen=1_000)
+        """When it last stood still, from and to."""
+        self._expected = math.inf
+        """When it is looked at next."""
         self._running: set[str] = set()
         self._ended: set[str] = set()
         self._broken: list[Broken] = []
@@ -86,12 +91,21 @@ class Witness(logging.Handler):
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            before, worked = loop.time(), time.thread_time()
+            self._expected, worked = loop.time() + _TICK, time.thread_time()
             await asyncio.sleep(_TICK)
-            lag = loop.time() - before - _TICK
-            self.stood += lag
-            self.lag = max(self.lag, lag)
+            now = loop.time()
+            self._stalls.append((self._expected, now))
+            self.lag = max(self.lag, now - self._expected)
             self.work = max(self.work, time.thread_time() - worked)
+
+    def stood_since(self, when: float) -> float:
+        """Seconds in which the event loop stood still since then, until now."""
+        now = asyncio.get_running_loop().time()
+        stalls = itertools.takewhile(
+            lambda stall: stall[1] > when,
+            itertools.chain([(self._expected, now)], reversed(self._stalls)),
+        )
+        return sum(max(0.0, end - max(begin, when)) for begin, end in stalls)
 
     def findings(self, *, quiet: bool) -> list[Broken]:
         """Since the last time. When it is quiet, every call has had its end."""
