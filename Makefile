@@ -37,13 +37,18 @@ help:
 	@echo "make snapshot   write down the public API as it is now"
 	@echo "make clean      remove the virtual environment and what the tools left"
 
+# A virtual environment, made anew if it has no pip: its making may have failed half-way.
+define environment
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+  echo "mainstay needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }; \
+$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(1)
+endef
+
 # hatchling comes first so that mainstay is built with the pinned one, not with one from a build
 # environment that constraints do not reach.
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "mainstay needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
-	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(call environment,.venv)
 	$(PIP) hatchling
 	$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@
@@ -79,7 +84,7 @@ check: lint types docs
 
 # What needs the SDK of before: in an environment of its own, with a lock of its own.
 .venv-mcp1/.installed: benchmarks/constraints-mcp1.txt
-	@test -x .venv-mcp1/bin/python || $(PYTHON) -m venv .venv-mcp1
+	@$(call environment,.venv-mcp1)
 	.venv-mcp1/bin/python -m pip --disable-pip-version-check install --quiet \
 	  --constraint benchmarks/constraints-mcp1.txt langchain-mcp-adapters mcp-use
 	@touch $@
@@ -102,7 +107,7 @@ chaos: $(STAMP)
 # In an environment of its own: CI has no need of what the frameworks' integrations need.
 PEERS := .venv-peers/bin
 .venv-peers/.installed: pyproject.toml constraints.txt
-	@test -x $(PEERS)/python || $(PYTHON) -m venv .venv-peers
+	@$(call environment,.venv-peers)
 	$(PEERS)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt hatchling
 	$(PEERS)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
 	  --no-build-isolation --editable '.[peers]'
