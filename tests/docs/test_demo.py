@@ -3,8 +3,10 @@
 A process of its own each time: what counts is its exit code.
 """
 
+import asyncio
 import io
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +17,8 @@ from xml.etree import ElementTree
 import pytest
 
 from mainstay import demo
-from mainstay.demo.acts import FORGET
+from mainstay.demo.acts import FORGET, OPEN
+from mainstay.demo.stage import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "pictures" / "recovery.svg"
@@ -96,6 +99,20 @@ def test_it_needs_no_rich():
     code, shown = on_a_terminal("-c", WITHOUT_RICH)
     assert code == 0, shown
     assert "\x1b" not in shown
+
+
+def test_the_requests_that_are_told_are_all_that_reached_the_server():
+    async def counted(stage: Stage) -> list[demo.Claim]:
+        before = len(await stage.shop.requests())
+        claims = await FORGET[1](stage)
+        seen = len(await stage.shop.requests()) - before
+        told = [re.match(r"(\d+) (request|beside)", claim.told) for claim in claims]
+        return [*claims, demo.Claim("so many", seen, sum(int(one[1]) for one in told if one))]
+
+    shown = io.StringIO()
+    claims = asyncio.run(demo.perform(demo.Screen(shown), (OPEN, ("It forgets", counted))))
+    assert demo.verdict(claims) == 0, shown.getvalue()
+    assert claims[-1].seen == 8
 
 
 def test_when_the_server_breaks_a_promise_it_says_which_and_exits_with_1():

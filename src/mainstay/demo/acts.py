@@ -25,6 +25,8 @@ from mainstay.testing import Behaviour, Rule
 Act = tuple[str, Callable[[Stage], Awaitable[list[Claim]]]]
 
 CALL = "tools/call"
+REOPENED = (CALL, "initialize", "notifications/initialized", CALL)
+"""A call whose session is lost: refused, and sent again in a new one."""
 STEPS, GAP = 5, 0.15
 AT_ONCE = 10
 USERS = ("alice", "bob")
@@ -68,7 +70,7 @@ async def call(stage: Stage) -> list[Claim]:
         claims += [
             Claim(told, json.dumps(arguments), _answer(outcome)),
             await stage.ran(server, tool, 0, 1),
-            await stage.cost(server, CALL),
+            *await stage.cost(server, CALL),
         ]
     return claims
 
@@ -88,7 +90,7 @@ async def watch(stage: Stage) -> list[Claim]:
         Claim(f"{STEPS} steps, one event for each", STEPS, len(steps)),
         Claim("the first was here while the tool still had work to do", True, early),
         Claim("the last event is the answer", True, isinstance(events[-1], Completed)),
-        await stage.cost(stage.reports, CALL),
+        *await stage.cost(stage.reports, CALL),
     ]
 
 
@@ -120,7 +122,7 @@ async def forget(stage: Stage) -> list[Claim]:
     return [
         Claim("the next call is answered", '{"order": 2}', _answer(outcome)),
         await stage.ran(stage.shop, "pay", before, 1),
-        await stage.cost(stage.shop, CALL, "initialize", CALL),
+        *await stage.cost(stage.shop, *REOPENED, listed=True),
     ]
 
 
@@ -143,13 +145,14 @@ async def forget_under_load(stage: Stage) -> list[Claim]:
 async def restart(stage: Stage) -> list[Claim]:
     before, sockets = await stage.shop.executions("pay"), await stage.shop.connections()
     await stage.new(stage.shop)
-    await stage.shop.restart()
-    outcome = await stage.call("shop.pay", order=13)
+    async with stage.listed_again(stage.shop):
+        await stage.shop.restart()
+        outcome = await stage.call("shop.pay", order=13)
     opened = await stage.shop.connections() > sockets
     return [
         Claim("the next call is answered by the new process", '{"order": 13}', _answer(outcome)),
         await stage.ran(stage.shop, "pay", before, 1),
-        await stage.cost(stage.shop, CALL, "initialize", CALL),
+        *await stage.cost(stage.shop, *REOPENED, listed=True),
         Claim("on a new TCP connection", True, opened),
     ]
 
@@ -167,7 +170,7 @@ async def cut_side_effect(stage: Stage) -> list[Claim]:
     return [
         Claim(f"the caller is told {kind}: it may have run", kind, type(outcome).__name__),
         Claim("that is the truth: the shop's ledger has it, once", 1, ran),
-        await stage.cost(stage.shop, CALL),
+        *await stage.cost(stage.shop, CALL),
     ]
 
 
@@ -180,20 +183,21 @@ async def cut_harmless(stage: Stage) -> list[Claim]:
     return [
         Claim("the caller has its answer", '{"item": "tea"}', _answer(outcome)),
         Claim("it ran twice, which its server calls harmless", 2, ran),
-        await stage.cost(stage.shop, CALL, CALL),
+        *await stage.cost(stage.shop, CALL, CALL),
     ]
 
 
 async def kill(stage: Stage) -> list[Claim]:
     before, starts = await stage.notes.executions("write"), await stage.notes.starts()
     await stage.new(stage.notes)
-    await _killed(stage)
-    outcome = await stage.call("notes.write", text="back")
+    async with stage.listed_again(stage.notes):
+        await _killed(stage)
+        outcome = await stage.call("notes.write", text="back")
     return [
         Claim("the next call is answered", '{"text": "back"}', _answer(outcome)),
         Claim("the program was started once more", 1, await stage.notes.starts() - starts),
         await stage.ran(stage.notes, "write", before, 1),
-        await stage.cost(stage.notes, "server/discover", CALL),
+        *await stage.cost(stage.notes, "server/discover", CALL, listed=True),
     ]
 
 

@@ -18,7 +18,8 @@ from mainstay.testing import Recorded, ScriptedProgram, ScriptedServer, SessionL
 LONGEST = 30.0
 """Seconds. It takes about three."""
 
-_LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+"""In the order in which they are read."""
 
 
 def _tool(name: str, about: str, kind: str = "", **more: Any) -> dict[str, Any]:
@@ -58,17 +59,29 @@ class Stage:
         return {"shop": self.shop, "reports": self.reports, "notes": self.notes}
 
     async def new(self, server: ScriptedServer) -> list[Recorded]:
-        """What reached this server since the last time, but for its lists: those are read again
-        beside the calls, whenever a server may have become another."""
+        """Every request that reached this server since the last time."""
         every = await server.requests()
         new = every[self.counted.get(server, 0) :]
         self.counted[server] = len(every)
-        return [one for one in new if one.rpc_method not in (*_LISTS, "notifications/initialized")]
+        return new
 
-    async def cost(self, server: ScriptedServer, *promised: str) -> Claim:
+    async def cost(
+        self, server: ScriptedServer, *promised: str, listed: bool = False
+    ) -> list[Claim]:
+        """Every request of this act: the call's own, in their order; and if it is `listed` again,
+        as whatever may have become another server is, its lists, which are read beside the call."""
         seen = [one.rpc_method for one in await self.new(server)]
+        own = [method for method in seen if method not in LISTS]
+        beside = sorted(method for method in seen if method in LISTS)
         number = f"{len(promised)} request{'s' if len(promised) > 1 else ''}"
-        return Claim(f"{number}: {', '.join(promised)}", list(promised), seen)
+        names = ", ".join(method.removeprefix("notifications/") for method in promised)
+        if not listed:
+            return [Claim(f"{number}: {names}", list(promised), own + beside)]
+        again = f"{len(LISTS)} beside it: its lists are read again, for it may have changed"
+        return [
+            Claim(f"{number} for the call: {names}", list(promised), own),
+            Claim(again, sorted(LISTS), beside),
+        ]
 
     async def ran(self, server: ScriptedServer, tool: str, before: int, times: int) -> Claim:
         """How often a tool ran since it had run so often `before`."""
@@ -77,11 +90,12 @@ class Stage:
 
     @contextlib.asynccontextmanager
     async def listed_again(self, server: ScriptedServer) -> AsyncGenerator[None]:
-        """The lists that follow a new session are read before the next act breaks it."""
-        before = len(await server.requests(_LISTS[-1]))
+        """The lists that follow a new session are read before they are counted, and before the
+        next act breaks it."""
+        before = len(await server.requests(LISTS[-1]))
         yield
         with contextlib.suppress(TimeoutError):  # there is no new session: a claim says so
-            await server.requests(_LISTS[-1], at_least=before + 1, within=1.0)
+            await server.requests(LISTS[-1], at_least=before + 1, within=2.0)
 
     async def call(self, tool: str, **arguments: Any) -> CallResult | MainstayError:
         try:
