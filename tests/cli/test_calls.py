@@ -1,12 +1,16 @@
 """`call` in a pipe: how arguments are given, what is refused before anything is sent, what comes
 back, and what the exit code says about it."""
 
+import asyncio
 import json
+import os
+from asyncio.subprocess import DEVNULL, PIPE
 
 import pytest
 
+from mainstay.cli.answers import MOST_TRIES
 from mainstay.testing import Behaviour, Rule, ScriptedServer
-from tests.cli.helpers_running import Home
+from tests.cli.helpers_running import BOUND, MAINSTAY, Home
 
 PLACED = {
     "name": "place",
@@ -96,6 +100,50 @@ async def test_a_result_is_told_with_all_its_parts_and_saved_as_files(home: Home
 
     assert sent.document["structured_content"]["x-team"] == "blue"
     assert sent.document["structured_content"]["authorization"] == f"Bearer {SECRET}"
+
+
+@pytest.mark.requirement("O2")
+async def test_what_cannot_be_saved_is_refused_before_the_call_or_shown_all_the_same(home: Home):
+    (home.path / "a file").write_text("mine")
+    (home.path / "full").mkdir()
+    for number in range(1, MOST_TRIES):
+        (home.path / "full" / f"content-{number}.png").touch()
+    async with ScriptedServer.local() as server:
+        call = ("call", "content", "--url", server.url, "-o")
+        no_folder = await home.run(*call, "a file/below")
+        sent = await server.requests("tools/call")
+        full = await home.run(*call, "full")
+        document = (await home.run(*call, "full", "--json")).document
+    assert (no_folder.code, no_folder.out, sent) == (2, "", [])
+    assert full.code == 1, "not 2: the tool has run"
+    assert full.out.startswith("some text\n[image")
+    assert "content-1.wav" in full.out, "the others are saved"
+    assert "image" in full.err
+    assert [path.rpartition("-")[2] for path in document["saved"]] == ["2.wav", "2.txt"]
+
+
+@pytest.mark.requirement("O2")
+async def test_a_call_whose_progress_nobody_reads_goes_on_to_its_end(home: Home):
+    async with ScriptedServer.local(encoding="sse") as server:
+        for words, ended in (
+            (("steps", "count=3", "--watch"), (0, b"3 steps\n")),
+            (("fail", "message=no"), (1, b"")),
+            (("no_such_tool",), (2, b"")),
+        ):
+            reading, writing = os.pipe()
+            os.close(reading)
+            process = await asyncio.create_subprocess_exec(
+                *(MAINSTAY, "call", *words, "--url", server.url),
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=writing,
+                cwd=home.path,
+                env=home.env(),
+            )
+            os.close(writing)
+            async with asyncio.timeout(BOUND):
+                out, _ = await process.communicate()
+            assert (process.returncode, out) == ended
 
 
 @pytest.mark.requirement("O2")

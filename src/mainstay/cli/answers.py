@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import json
 import mimetypes
 import re
@@ -77,20 +78,32 @@ def _described(block: Block) -> str:
     return one_line(" ".join(str(part) for part in parts if part))
 
 
-def save(result: CallResult, directory: str) -> dict[int, Path]:
-    """Each image, sound and resource as a file of its own; none is overwritten."""
+def made(directory: str) -> Path:
+    """The folder that results are saved to. To be had before the call: afterwards is too late."""
     folder = Path(directory).expanduser()
-    saved: dict[int, Path] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for place, block in enumerate(_blocks(result)):
-            data = _bytes_of(block)
-            if data is not None:
-                inner = _resource(block) if block.get("type") == "resource" else block
-                saved[place] = _written(folder, result.tool, inner.get("mimeType"), data)
     except OSError as error:
-        raise Misused(f"--output {directory}: {error.strerror}; the tool has run") from None
-    return saved
+        raise Misused(f"--output {directory}: {error.strerror}") from None
+    return folder
+
+
+def save(screen: Screen, result: CallResult, folder: Path) -> tuple[dict[int, Path], bool]:
+    """Each image, sound and resource as a file of its own; none is overwritten. And whether all
+    of them were: those that cannot be are noted."""
+    saved: dict[int, Path] = {}
+    whole = True
+    for place, block in enumerate(_blocks(result)):
+        data = _bytes_of(block)
+        if data is None:
+            continue
+        inner = _resource(block) if block.get("type") == "resource" else block
+        try:
+            saved[place] = _written(folder, result.tool, inner.get("mimeType"), data)
+        except OSError as error:
+            whole = False
+            screen.note(f"error: not saved: {_described(block)}: {folder}: {error.strerror}")
+    return saved, whole
 
 
 def _written(folder: Path, tool: str, mime: object, data: bytes) -> Path:
@@ -106,7 +119,7 @@ def _written(folder: Path, tool: str, mime: object, data: bytes) -> Path:
         except FileExistsError:
             continue
         return path
-    raise Misused(f"{folder} is full of files of {tool}; the tool has run")
+    raise FileExistsError(errno.EEXIST, f"it is full of files of {tool}")
 
 
 def _resource(block: Block) -> Block:

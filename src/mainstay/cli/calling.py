@@ -40,10 +40,11 @@ async def call(place: Place, screen: Screen, wish: Wish) -> int:
     async with opened(place, screen, about=wish.name, **asked) as runtime:
         tool = await _found(runtime, place, screen, wish, context)
         given = arguments.judged(typed, tool)
+        folder = answers.made(wish.output) if wish.output else None
         result = await _called(runtime, watcher, tool, given, wish, context)
-    saved = answers.save(result, wish.output) if wish.output else {}
+    saved, whole = answers.save(screen, result, folder) if folder else ({}, True)
     answers.show(screen, result, saved)
-    return FAILED if result.is_error else DONE
+    return DONE if whole and not result.is_error else FAILED
 
 
 async def _found(

@@ -8,6 +8,7 @@
 | 3 | it may have run, and nobody knows: look before it is sent again |
 | 130 | interrupted (Ctrl-C, SIGTERM): the server was told, sessions and programs were closed |
 
+Who reads no more of standard output has had enough: that is the end, and 0.
 An exception that is not ours is a bug of ours, and said to be one. MAINSTAY_DEBUG=1 shows where.
 """
 
@@ -19,6 +20,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 import typer
+
+from mainstay.cli.screen import beside, nobody_reads
 
 DONE, FAILED, USAGE, UNKNOWN, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -40,12 +43,12 @@ def do(work: Callable[[], int | None], *, json: bool = False) -> NoReturn:
         code = work() or DONE
         sys.stdout.flush()
     except BrokenPipeError:
-        _nobody_reads()
+        nobody_reads(sys.stdout)
         code = DONE
     except KeyboardInterrupt:
         code = INTERRUPTED
         # A terminal has written ^C where the cursor was.
-        print("\rinterrupted" if sys.stderr.isatty() else "interrupted", file=sys.stderr)
+        beside("\rinterrupted" if sys.stderr.isatty() else "interrupted")
     except typer.Exit:
         raise
     except Exception as error:
@@ -82,13 +85,6 @@ def _in_a_loop(work: Work) -> int | None:
         raise KeyboardInterrupt from None
 
 
-def _nobody_reads() -> None:
-    """What is still to be flushed at exit goes nowhere, and complains to nobody."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-
-
 def _failed(error: Exception, *, json: bool) -> int:
     from mainstay.cli import failing
 
@@ -99,5 +95,5 @@ def _failed(error: Exception, *, json: bool) -> int:
     try:
         failing.tell(error, json=json)
     except BrokenPipeError:
-        _nobody_reads()
+        nobody_reads(sys.stdout)
     return failing.code_of(error)

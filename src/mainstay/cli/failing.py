@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from mainstay.cli.ending import FAILED, UNKNOWN, USAGE, Misused
-from mainstay.cli.screen import document, fit_for
+from mainstay.cli.screen import beside, document, fit_for
 from mainstay.errors import (
     AuthNeeded,
     CallTimedOut,
@@ -32,7 +32,7 @@ def tell(error: Exception, *, json: bool) -> None:
         return
     remedy = remedy_for(error)
     told = f"error: {_message(error)}" + (f"\n  {remedy}" if remedy else "")
-    print(fit_for(sys.stderr, told), file=sys.stderr)
+    beside(fit_for(sys.stderr, told))
 
 
 def code_of(error: Exception) -> int:

@@ -54,8 +54,7 @@ class Screen:
     def note(self, text: str) -> None:
         """Beside the point, on standard error; also with `--json`."""
         sys.stdout.flush()
-        sys.stderr.write(fit_for(sys.stderr, text) + "\n")
-        sys.stderr.flush()
+        beside(fit_for(sys.stderr, text))
 
     def tell(self, text: str) -> None:
         """A sentence of ours, for people: folded to a terminal's width."""
@@ -84,6 +83,21 @@ class Screen:
         if stderr not in self._consoles:
             self._consoles[stderr] = _made(sys.stderr if stderr else sys.stdout)
         return self._consoles[stderr]
+
+
+def beside(text: str) -> None:
+    """On standard error. That nobody reads it changes nothing: a call goes on to its end."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        nobody_reads(sys.stderr)
+
+
+def nobody_reads(stream: TextIO) -> None:
+    """What is still to be written there goes nowhere, and complains to nobody."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _made(stream: TextIO) -> Console:
