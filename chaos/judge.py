@@ -172,9 +172,16 @@ class Judge:
                 return None if runs <= most else AT_MOST
 
     def forget_the_innocent(self) -> None:
-        """After a verdict with nothing under way: words and sessions are not needed again."""
+        """After a verdict with nothing under way: words are not needed again, nor are the sessions
+        of programs, which are process ids that others may have next. The rest of the sessions have
+        their owners for as long as the soak lasts: one that is handed on later is found.
+        """
         self._words.clear()
-        self._sessions.clear()
+        self._sessions = {
+            (server, session): owner
+            for (server, session), owner in self._sessions.items()
+            if BY_NAME[server].kind != "stdio"
+        }
 
     def accuse(self, invariant: str, number: int, evidence: str) -> Broken:
         """Something that the soak itself has seen."""

@@ -120,8 +120,25 @@ def test_one_session_for_two_principals():
         judge.begins(step.number, 0)
     assert not list(judge.reads("legacy", line(PAY, session="one")))
     assert not list(judge.reads("legacy", line(other, session="another")))
-    (broken,) = judge.reads("legacy", line(other, session="one"))
-    assert (broken.invariant, broken.number) == (OWN_SESSION, other.number)
+    for _ in range(2):
+        (broken,) = judge.reads("legacy", line(other, session="one"))
+        assert (broken.invariant, broken.number) == (OWN_SESSION, other.number)
+        judge.forget_the_innocent()
+
+
+def test_one_process_for_two_principals_but_its_id_may_come_again():
+    adas, bens = (
+        step_with(lambda s, who=who: (s.server, s.tool, s.principal) == ("pipe", "pay", who))
+        for who in ("ada", "ben")
+    )
+    judge = Judge(SCHEDULE)
+    for step in (adas, bens):
+        judge.begins(step.number, 0)
+    assert not list(judge.reads("pipe", line(adas, session="4711")))
+    (broken,) = judge.reads("pipe", line(bens, session="4711"))
+    assert (broken.invariant, broken.number) == (OWN_SESSION, bens.number)
+    judge.forget_the_innocent()
+    assert not list(judge.reads("pipe", line(bens, session="4711")))
 
 
 def test_a_call_that_runs_elsewhere_or_as_something_else():
