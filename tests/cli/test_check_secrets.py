@@ -32,6 +32,17 @@ sys.exit(5)
 """
 
 
+BROKEN_OFF = {
+    "breaks": ("401 Unauthorized", f"no such key: Bearer {KEY}"[:-3]),
+    "issues": ("400 Bad Request", f'{{"access_token":"{KEY[:6]}-of-the-server'),
+}
+
+
+def broken_off(status: str, body: str) -> bytes:
+    """An answer that ends long before it said that it would."""
+    return page(f"{body:500}", "application/json", status).rstrip()
+
+
 def quoting() -> list[Rule]:
     """A server that says what it was told wherever it can."""
     about = {"name": f"kit for {KEY}", "version": QUERY}
@@ -73,6 +84,9 @@ async def told(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> 
         shown = page(f"<!doctype html><title>{KEY} {HEADER}</title>")
         site = await stack.enter_async_context(answering(shown))
         specs["site"] = {"url": site, **secrets}
+        for name, said in BROKEN_OFF.items():
+            url = await stack.enter_async_context(answering(broken_off(*said)))
+            specs[name] = {"url": url, **secrets}
         basic = await stack.enter_async_context(ScriptedServer.local())
         await basic.script(challenging(USER, f"{PASSWORD} {BASIC}"))
         specs["user"] = {"url": basic.url.replace("//", f"//{USER}:{PASSWORD}@")}
@@ -108,6 +122,8 @@ def test_the_trace_has_every_request_and_answer_all_the_same(told: Ran):
     assert any("DELETE" in line for line in sent)
     assert any("HTTP 401" in line for line in came)
     assert "x-echo: ***, ***, ***" in came
+    assert any(line.rstrip() == "no such key:" for line in came)
+    assert '{"access_token":"***' in came
     assert any("kit for ***" in line for line in came)
     assert "stdout: *** and ***" in came
 
@@ -118,5 +134,7 @@ def test_the_findings_quote_what_is_no_secret(told: Ran):
     assert "tool '***'" in failed["quotes"]["cause"]
     assert "*** has expired" in failed["challenges"]["cause"]
     assert "'*** ***'" in failed["site"]["cause"]
+    assert failed["breaks"]["fault"] == "http-401"
+    assert "access_token" in failed["issues"]["cause"]
     assert "stderr: *** and ***" in failed["program"]["cause"]
     assert failed["user"]["fault"] == "http-401"

@@ -1,11 +1,13 @@
 """What passes over the wire can be looked at: all of it, in order, and no secret."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -13,8 +15,10 @@ from mainstay import Client, MainstayError, ServerSpec
 from mainstay._engine.core import Core
 from mainstay._engine.inputs import Inputs
 from mainstay._engine.setup import Setup
-from mainstay._wire.tap import MOST_BYTES, Move, Passing, Talk, veiled
+from mainstay._wire.attempt import Attempt
+from mainstay._wire.tap import MOST_BYTES, Move, Passing, Talk, TappedDuct, veiled
 from mainstay.testing import Behaviour, Rule, ScriptedServer
+from tests.wire.helpers_sse import PING, SseServer, duct_to
 
 PATIENCE = 10.0
 SECRET = 'sekret/"quoted" ä'
@@ -116,10 +120,32 @@ def test_half_of_a_secret_at_the_cut_is_not_shown(shown: int):
     told: list[Passing] = []
     talk = Talk(told.append, 1, ("sekret-secret",))
     talk.came(b"x" * (MOST_BYTES - shown) + b"sekret-secret")
+    talk.came(b"more")
+    talk.came(b"")
     talk.over()
     talk.over()
     (body,) = told
     assert "s" not in body.body.partition("…")[0]
+
+
+@pytest.mark.parametrize("guise", [SECRET, quote(SECRET), json.dumps(SECRET)[1:-1]])
+def test_no_beginning_of_a_secret_is_shown_where_a_body_broke_off(guise: str):
+    written = guise.encode()
+    for end in range(1, len(written) + 1):
+        told: list[Passing] = []
+        talk = Talk(told.append, 1, (f"Bearer {SECRET}",))
+        talk.came(b"expired: " + written[:end])
+        talk.over()
+        assert [one.body.rstrip() for one in told] in (["expired:"], ["expired: ***"])
+
+
+def test_the_end_of_a_body_that_is_all_there_is_left_as_it_is():
+    told: list[Passing] = []
+    talk = Talk(told.append, 1, ("sekret-secret",))
+    talk.came(b"successes")
+    talk.came(b"")
+    talk.over()
+    assert told[0].body == "successes"
 
 
 @pytest.mark.parametrize(
@@ -132,6 +158,7 @@ def test_half_of_a_secret_at_the_cut_is_not_shown(shown: int):
         "http://host/sekret/%22quoted%22%20%C3%A4",
         "http://host/?access_token=sekret-of-somebody-else",
         '{"accessToken" : "sekret-of-\\"somebody\\"-else", "text": "plain"}',
+        '{"accessToken" : "sekret-of-\\"somebody\\',
     ],
 )
 def test_a_secret_is_taken_out_however_it_is_written(text: str):
@@ -145,6 +172,15 @@ def test_a_secret_is_taken_out_however_it_is_written(text: str):
 def test_what_is_no_secret_stays():
     said = '{"text": "the token of my esteem", "count": 3}'
     assert veiled(said, ("sekret-of-ours",)) == said
+
+
+async def test_a_duct_that_is_looked_at_is_heard_as_often_as_one_that_is_not():
+    async with SseServer() as server, duct_to(server.url) as duct:
+        looked_at = TappedDuct(duct, (), [].append)
+        await looked_at.open()
+        await looked_at.send(PING, Attempt(), {})
+        await looked_at.receive()
+        assert looked_at.heard_at == duct.heard_at > 0
 
 
 async def test_a_program_is_told_from_its_start_to_its_last_words():

@@ -43,10 +43,14 @@ class Duct(Protocol):
 
     kind: str
     """The transport's name, for the SDK."""
-    heard_at: float
-    """When something last came, in the clock of `time.monotonic`; kept where answers come apart."""
     answers_apart: bool
     """Whether an answer may come while `send` is not over yet."""
+
+    @property
+    def heard_at(self) -> float:
+        """When something last came, in the clock of `time.monotonic`; kept where answers come
+        apart."""
+        ...
 
     @property
     def session_id(self) -> str | None:

@@ -37,7 +37,8 @@ _PLAIN = ("accept", "content-type", "user-agent", "mcp-protocol-version", "mcp-m
 _CHALLENGE = "www-authenticate"
 _SOUNDS_SECRET = r"[\w.-]*(?:key|token|secret|passw|auth|sig|credential|session)[\w.-]*"
 _IN_QUERY = re.compile(rf"([?&]{_SOUNDS_SECRET}=)[^&\s\"'<>]+", re.IGNORECASE)
-_IN_JSON = re.compile(rf'("{_SOUNDS_SECRET}"\s*:\s*")(?:[^"\\]|\\.)+(?=")', re.IGNORECASE)
+_IN_JSON = re.compile(rf'("{_SOUNDS_SECRET}"\s*:\s*")(?:[^"\\]|\\.)+', re.IGNORECASE | re.DOTALL)
+"""To the closing quote, or to the end of a text that broke off before it."""
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 
 
@@ -99,12 +100,22 @@ def _guises(secret: str) -> Iterator[str]:
             yield written[1:-1].replace("/", "\\/")
 
 
+def _unbroken(text: str, private: Iterable[str]) -> str:
+    """A text that was cut off, without the beginning of a secret, or of a sign, at its end."""
+    text = text.rstrip("\ufffd")
+    guises = {guise for secret in private for guise in _guises(secret)}
+    longest = max(map(len, guises), default=0)
+    tails = range(max(0, len(text) - longest), len(text))
+    end = (at for at in tails if any(guise.startswith(text[at:]) for guise in guises))
+    return text[: next(end, len(text))]
+
+
 class Talk:
     """One HTTP request and its answer, told to the tap."""
 
     def __init__(self, tap: Tap, number: int, private: Sequence[str]) -> None:
         self._tap, self._number, self._private = tap, number, private
-        self._stream = self._over = False
+        self._stream = self._over = self._whole = False
         self._kept, self._dropped = b"", 0
 
     def tell(
@@ -133,26 +144,25 @@ class Talk:
         return HIDDEN if hidden and name.lower() != _CHALLENGE else veiled(value, self._private)
 
     def came(self, chunk: bytes) -> None:
-        room = max(0, MOST_BYTES - len(self._kept))
+        self._whole = not chunk
+        room = 0 if self._dropped else max(0, MOST_BYTES - len(self._kept))
         self._kept += chunk[:room]
         self._dropped += len(chunk) - len(chunk[:room])
         while self._stream and (end := _EVENT_END.search(self._kept)):
             event, self._kept = self._kept[: end.start()], self._kept[end.end() :]
-            self._show(event)
+            self._show(event.decode("utf-8", "replace"))
 
     def over(self) -> None:
         """Nothing more of the body is read."""
         if not self._over:
             self._over = True
-            self._show(self._kept)
+            text = self._kept.decode("utf-8", "replace")
+            if self._dropped or not self._whole:
+                text = _unbroken(text, self._private)
+            self._show(text, f"… and {self._dropped} bytes more" if self._dropped else "")
 
-    def _show(self, body: bytes) -> None:
-        text = veiled(body.decode("utf-8", "replace"), self._private)
-        if self._dropped:
-            # A secret that was cut off in its middle would not be recognised.
-            longest = max(map(len, self._private), default=0)
-            text = f"{text[: len(text) - longest]}… and {self._dropped} bytes more"
-            self._dropped = 0
+    def _show(self, body: str, more: str = "") -> None:
+        text = veiled(body, self._private) + more
         if text.strip():
             self.tell(Move.BODY, body=text)
 
@@ -232,7 +242,10 @@ class TappedDuct:
         self._duct, self._private, self._tap = duct, private, tap
         self._noise = ""
         self.kind, self.answers_apart = duct.kind, duct.answers_apart
-        self.heard_at = duct.heard_at
+
+    @property
+    def heard_at(self) -> float:
+        return self._duct.heard_at
 
     @property
     def session_id(self) -> str | None:
