@@ -1,12 +1,15 @@
 """`mainstay new-server`: what it writes can be called and watched, and passes its own test."""
 
 import asyncio
+import json
 import socket
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
 
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from tests.cli.helpers_running import BOUND, Home
 
@@ -42,6 +45,18 @@ async def test_a_new_server_is_listed_called_watched_and_tested_without_further_
     assert "counted to 3" in watched.out
     code, said = await its_own_test(folder, env)
     assert code == 0, said
+
+
+@pytest.mark.requirement("O2")
+async def test_its_entry_is_understood_by_others_wherever_they_are(home: Home):
+    await home.run("new-server", "shop")
+    written = json.loads((home.path / "shop" / "mcp.json").read_text())
+    entry = written["mcpServers"]["shop"]
+    assert set(entry) == {"command", "args"}, "words that all products know"
+    elsewhere = stdio_client(StdioServerParameters(**entry, cwd=home.path.anchor))
+    async with asyncio.timeout(BOUND), Client(elsewhere) as client:
+        listed = await client.list_tools()
+    assert [tool.name for tool in listed.tools] == ["add", "count"]
 
 
 async def test_it_also_listens_on_a_port(home: Home):

@@ -2,13 +2,15 @@
 
 A command is a line that begins with `$ ` in a block of `console`; what is below it has to be what
 it prints, on both streams. `…` stands for anything in its line, and alone for any lines; times and
-the width of columns do not count. A block with the name of a file is that file. `pycon` is typed
-into the prompt that `python -m asyncio` opened. A comment before a block says what to do meanwhile.
+the width of columns do not count. A block with the name of a file is that file, and `…` in it the
+entry that is there already. `pycon` is typed into the prompt that `python -m asyncio` opened. A
+comment before a block says what to do meanwhile.
 """
 
 import asyncio
 import contextlib
 import doctest
+import json
 import os
 import re
 import signal
@@ -29,6 +31,7 @@ END = "\x1e"
 
 TIME = re.compile(r"\b\d+(?:\.\d+)? m?s\b")
 PROMPTED = re.compile(r"^(?:>>> |\.\.\. )+", re.MULTILINE)
+KEPT = re.compile(r'"(\w+)": …')
 TAKEN = re.compile(r'"POST /mcp HTTP/1\.1" 200')
 
 
@@ -166,9 +169,15 @@ class Reader:
             case "python", "" if not block.about:
                 pass  # test_blocks runs it
             case _, "" if block.about:
-                (self.here / block.about).write_text(text, encoding="utf-8")
+                self._write(self.here / block.about, text)
             case unknown:
                 raise AssertionError(f"{block}: nobody can {unknown}")
+
+    def _write(self, file: Path, text: str) -> None:
+        for name in KEPT.findall(text):
+            entry = json.loads(file.read_text(encoding="utf-8"))["mcpServers"][name]
+            text = text.replace(f'"{name}": …', f'"{name}": {json.dumps(entry)}')
+        file.write_text(text, encoding="utf-8")
 
     async def _type(self, block: Block) -> None:
         for command, shown in commands(block):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import sys
 from pathlib import Path
 from string import Template
 
@@ -62,12 +64,13 @@ CONFIGURATION = """\
 {
   "mcpServers": {
     "$name": {
-      "type": "local",
-      "command": "$${workspaceFolder}/server.py"
+      "command": $python,
+      "args": [$server]
     }
   }
 }
 """
+"""With whole paths: what `${workspaceFolder}` is, or where a program starts, not all agree on."""
 
 TEST = '''\
 """$name, as a client sees it: `python -m pytest`."""
@@ -109,7 +112,8 @@ An MCP server with two tools: `add`, and `count`, which reports its progress.
     mainstay check                          # when something is wrong
     python -m pytest                        # its test
 
-`mcp.json` says how it is started. To have it listen on a port instead:
+`mcp.json` says how it is started, with whole paths: its entry can be copied to other products'
+configurations, and has to be corrected when the folder moves. To have it listen on a port instead:
 
     python server.py --http 8000
     mainstay tools --url http://127.0.0.1:8000/mcp
@@ -130,9 +134,11 @@ def write(folder: Path, name: str | None) -> int:
     if there:
         raise Misused(f"{folder} has {', '.join(there)} already; name another folder")
     folder.mkdir(parents=True, exist_ok=True)
+    server = json.dumps(str(folder.resolve() / "server.py"), ensure_ascii=False)
+    python = json.dumps(sys.executable, ensure_ascii=False)
     for file, text in FILES.items():
         with (folder / file).open("x", encoding="utf-8") as opened:
-            opened.write(Template(text).substitute(name=name))
+            opened.write(Template(text).substitute(name=name, python=python, server=server))
     _approve(folder, screen)
     screen.say(f"Wrote {folder}/: {', '.join(FILES)}")
     screen.say("Next:")
