@@ -170,16 +170,19 @@ async def test_a_broken_scenario_of_ones_own_has_its_evidence():
     assert (verdict.result, verdict.evidence) == ("failed", "what was seen")
 
 
-def test_a_report_survives_json_and_is_a_table():
+def test_a_report_survives_json_and_is_a_table_whose_total_is_of_what_applies():
     verdicts = (
         Verdict("a", "passed", "", 0.1),
         Verdict("b", "failed", "ran twice", 0.2),
         Verdict("c", "not applicable", "has none", 0.0),
+        Verdict("d", "failed", "another way", 0.1, choice=True),
+        Verdict("e", "passed", "", 0.1, choice=True),
     )
     report = Report("client", "legacy", "3.11", {"mcp": "2.3.0"}, verdicts)
     assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
     lines = ["| | client |", "|---|---|", "| a | yes |", "| b | **no** |", "| c | – |"]
-    assert table([report]).splitlines() == [*lines, "| passed | 1/3 |"]
+    lines += ["| d | no (a choice) |", "| e | yes |"]
+    assert table([report]).splitlines() == [*lines, "| passed | 1/2 |"]
 
 
 def test_the_program_exits_with_1_for_a_client_that_fails():

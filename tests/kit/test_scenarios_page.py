@@ -24,6 +24,16 @@ def test_the_page_is_what_the_results_say():
     assert run.page(run.recorded()) == run.PAGE.read_text("utf-8")
 
 
+def test_what_is_not_a_clients_default_is_said_of_each_ours_first():
+    run = script()
+    told = [" ".join(run.settings(name).split()) for name in run.PLACES]
+    assert all(words.startswith("Not its default") for words in told)
+    page = " ".join(run.PAGE.read_text("utf-8").split())
+    places = [page.index(words) for words in told]
+    assert places == sorted(places)
+    assert "`neutral_headers`" in told[0]
+
+
 def test_every_client_was_driven_through_every_scenario():
     run = script()
     reports = {name: Report.from_json(raw) for name, raw in run.recorded()["reports"].items()}

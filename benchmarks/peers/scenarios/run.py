@@ -9,6 +9,7 @@ Names choose among the adapters. The page in the docs is written from results.js
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
 import json
 import platform
@@ -71,6 +72,7 @@ def page(results: dict[str, Any]) -> str:
     reports = [
         Report.from_json(results["reports"][name]) for name in PLACES if name in results["reports"]
     ]
+    adapters = [name for name in PLACES if name in results["reports"]]
     about = "\n".join(
         f"| {each.name} | {each.trouble} | {each.wanted}{mark(each.choice)} |" for each in SCENARIOS
     )
@@ -81,24 +83,30 @@ def page(results: dict[str, Any]) -> str:
         table=table(reports),
         about=about,
         choices=choices,
-        clients="\n\n".join(seen(report) for report in reports),
+        clients="\n\n".join(map(seen, adapters, reports)),
     )
 
 
-def mark(choice: str) -> str:
+def mark(choice: str | bool) -> str:
     return " (a choice)" if choice else ""
 
 
-def seen(report: Report) -> str:
+def settings(adapter: str) -> str:
+    """What its adapter says that it sets: all that follows the first paragraph about itself."""
+    about = ast.get_docstring(ast.parse((ADAPTERS / f"{adapter}.py").read_text("utf-8"))) or ""
+    return about.partition("\n\n")[2]
+
+
+def seen(adapter: str, report: Report) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in report.packages.items())
     rows = [
-        f"| {each.scenario} | {each.result} | {cell(each.evidence)} |"
+        f"| {each.scenario} | {each.result}{mark(each.choice)} | {cell(each.evidence)} |"
         for each in report.verdicts
         if each.result != "passed"
     ]
-    head = f"### {report.client}\n\n{versions}, Python {report.python}."
+    head = f"### {report.client}\n\n{versions}, Python {report.python}.\n{settings(adapter)}"
     if not rows:
-        return f"{head} Passed all."
+        return f"{head}\n\nPassed all."
     return "\n".join([head, "", "| scenario | | seen |", "|---|---|---|", *rows])
 
 
@@ -120,14 +128,15 @@ lines, like [those of this table](../../benchmarks/peers/scenarios/adapters).
 Last run: {date}, on {machine}, while others used the machine, too. The servers are
 [scripted](../how-to/test-your-agent.md), speak the legacy era, which all clients know, over
 streamable HTTP, and count what ran: a verdict is drawn from what the server saw. Every client is
-used as its documentation says, with its own defaults, and is granted the same 8 s for a
-call (2 s where the scenario is about time). What fails is played once more, by itself, and counts
-only if it fails again.
+used as its documentation says, and is granted the same 8 s for a call (2 s where the scenario is
+about time). What else is not its default, ours included, stands [below](#what-was-seen) with the
+client. What fails is played once more, by itself, and counts only if it fails again.
 
 {table}
 
-"–": the client has nothing of the kind; the reason is below. A client that opens a session for
-every call has none to lose: *one-session* is where it pays for that.
+"–": the client has nothing of the kind; the reason is below. The last row counts what applies to a
+client, without the scenarios that are a matter of choice, whoever passed them. A client that opens
+a session for every call has none to lose: *one-session* is where it pays for that.
 
 ## The scenarios
 

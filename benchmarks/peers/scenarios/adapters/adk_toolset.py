@@ -1,4 +1,8 @@
-"""`McpToolset` of Google ADK: its tools, each run as an agent runs it."""
+"""`McpToolset` of Google ADK: its tools, each run as an agent runs it.
+
+Not its defaults: `timeout` and `sse_read_timeout` are the time granted; `header_provider` and
+`progress_callback` are set, its ways to bring headers and to watch.
+"""
 
 from google.adk.agents import LlmAgent
 from google.adk.agents.invocation_context import InvocationContext

@@ -1,4 +1,8 @@
-"""FastMCP's client."""
+"""FastMCP's client.
+
+Not its defaults: `init_timeout` and `timeout` are the time granted; `raise_on_error` is off, so
+that what a tool says of its failure is told from what the client raises.
+"""
 
 from fastmcp import Client
 

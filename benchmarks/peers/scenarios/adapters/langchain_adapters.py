@@ -1,4 +1,9 @@
-"""`MultiServerMCPClient` of langchain-mcp-adapters: its tools, as an agent invokes them."""
+"""`MultiServerMCPClient` of langchain-mcp-adapters: its tools, as an agent invokes them.
+
+Not its defaults: `timeout` and `sse_read_timeout` are the time granted; `handle_tool_errors` is
+off, so that a tool's failure is told from its answer; `callbacks` and `tool_interceptors` are set,
+its ways to watch and to bring headers.
+"""
 
 from contextvars import ContextVar
 

@@ -1,4 +1,9 @@
-"""`mainstay.Client`."""
+"""`mainstay.Client`.
+
+Not its defaults: `timeouts.call` is the time granted; `listen` is on, so that it hears of a list
+that has changed; `neutral_headers` names the header of headers-of-each-call, without which a legacy
+session refuses a call that brings headers of its own.
+"""
 
 from mainstay import Client, MainstayError
 

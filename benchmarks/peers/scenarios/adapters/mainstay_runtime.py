@@ -1,4 +1,7 @@
-"""`mainstay.Runtime`, with one server."""
+"""`mainstay.Runtime`, with one server.
+
+Not its defaults: `timeouts.call` and `timeouts.connect` are the time granted.
+"""
 
 from mainstay import MainstayError, Runtime
 

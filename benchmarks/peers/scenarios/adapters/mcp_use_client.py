@@ -1,4 +1,8 @@
-"""`MCPClient` of mcp-use: its session."""
+"""`MCPClient` of mcp-use: its session.
+
+Not its defaults: `timeout`, `sse_read_timeout` and `read_timeout_seconds` are the time granted; its
+telemetry is off.
+"""
 
 import os
 from datetime import timedelta

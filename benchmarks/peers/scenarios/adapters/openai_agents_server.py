@@ -1,4 +1,7 @@
-"""`MCPServerStreamableHttp` of the OpenAI Agents SDK, as an agent calls it."""
+"""`MCPServerStreamableHttp` of the OpenAI Agents SDK, as an agent calls it.
+
+Not its default: `client_session_timeout_seconds` is the time granted.
+"""
 
 from agents.mcp import MCPServerStreamableHttp
 

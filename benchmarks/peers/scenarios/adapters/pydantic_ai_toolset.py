@@ -1,4 +1,9 @@
-"""`MCPToolset` of Pydantic AI."""
+"""`MCPToolset` of Pydantic AI.
+
+Not its defaults: `init_timeout` and `read_timeout` are the time granted; `tool_error_behavior` is
+"error", so that a tool's failure is read as one, where a model would be asked to try again;
+`progress_handler` is set, its way to watch.
+"""
 
 from fastmcp.exceptions import ToolError
 from pydantic_ai.mcp import MCPToolset

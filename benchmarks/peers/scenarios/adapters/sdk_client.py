@@ -1,4 +1,7 @@
-"""`mcp.Client` of the official SDK."""
+"""`mcp.Client` of the official SDK.
+
+Not its default: `read_timeout_seconds` is the time granted.
+"""
 
 from mcp import Client
 

@@ -1,4 +1,7 @@
-"""`McpClient` of uipath-langchain. The platform that says where the server is, is played here."""
+"""`McpClient` of uipath-langchain. The platform that says where the server is, is played here.
+
+Not its default: `timeout` is the time granted.
+"""
 
 import json
 import os

@@ -8,11 +8,14 @@ from mainstay.testing.script import Behaviour, Rule
 
 _USERS = 30
 _STEPS, _GAP = 4, 0.3
+_NOTICE = 3.0
+"""Seconds for a cancellation to be heard of."""
 
 
 @scenario(
     "of four calls in flight, one loses its connection",
-    "the other three have their answers; nobody's task is cancelled; the next call has its answer",
+    f"the one ran once, and its caller is told within {PROMPT:.0f} s; the other three have their"
+    " answers; nobody's task is cancelled; the next call has its answer",
 )
 async def siblings_of_a_fault(stage: Stage) -> None:
     await stage.ready()
@@ -32,7 +35,8 @@ async def siblings_of_a_fault(stage: Stage) -> None:
 
 @scenario(
     "of four calls in flight, one has its answer replaced by HTML",
-    "the other three have their answers, and so has the next call",
+    f"the one's caller is told within {PROMPT:.0f} s; the other three have their answers, and so"
+    " has the next call",
 )
 async def siblings_of_a_page(stage: Stage) -> None:
     await stage.ready()
@@ -49,7 +53,8 @@ async def siblings_of_a_page(stage: Stage) -> None:
 
 @scenario(
     "a tool never answers, and a call is granted 2 s",
-    "the caller is told in time; a call beside it has its answer, and so has the next",
+    f"the caller is told within {PROMPT:.0f} s; a call beside it has its answer, and so has the"
+    " next",
 )
 async def timeout(stage: Stage) -> None:
     await stage.ready(timeout=2.0)
@@ -68,8 +73,8 @@ async def timeout(stage: Stage) -> None:
 
 @scenario(
     "the caller cancels a call in flight",
-    "it ends as cancelled at once, the server is told, nothing is sent again, the next call has its"
-    " answer",
+    f"it ends as cancelled within {PROMPT / 2} s, the server is told within {_NOTICE:.0f} s,"
+    " nothing is sent again, the next call has its answer",
     encoding="sse",
 )
 async def cancelled_by_its_caller(stage: Stage) -> None:
@@ -88,12 +93,12 @@ async def _server_is_told(stage: Stage) -> None:
     """A closed stream is a cancellation in the modern era, and none in the legacy one."""
     for count in (1, 2):
         try:
-            heard = await stage.server.cancelled(at_least=count, within=3.0)
+            heard = await stage.server.cancelled(at_least=count, within=_NOTICE)
         except TimeoutError:
             break
         if stage.era == "modern" or any(each.how == "notification" for each in heard):
             return
-    raise Broken("the server was not told within 3 s")
+    raise Broken(f"the server was not told within {_NOTICE:.0f} s")
 
 
 @scenario(
@@ -114,8 +119,7 @@ async def progress_as_it_happens(stage: Stage) -> None:
 
 @scenario(
     f"{_USERS} callers at once, each with a header of its own",
-    "every request carries the header of its own caller",
-    choice="applies to clients that let a call bring headers",
+    "every request carries the header of its own caller, if a call can bring one",
 )
 async def headers_of_each_call(stage: Stage) -> None:
     await stage.ready()

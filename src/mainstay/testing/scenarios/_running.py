@@ -114,7 +114,7 @@ async def _judged(scenario: Scenario, process: ClientProcess, era: Era) -> tuple
         fit = (await stage.close()).what in ("answer", "error")
         fit = await process.end() and fit
     seconds = round(time.monotonic() - began, 1)
-    return Verdict(scenario.name, result, evidence, seconds), fit
+    return Verdict(scenario.name, result, evidence, seconds, bool(scenario.choice)), fit
 
 
 async def _played(scenario: Scenario, stage: Stage) -> tuple[Result, str]:

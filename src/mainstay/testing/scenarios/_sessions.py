@@ -97,7 +97,7 @@ async def restart(stage: Stage) -> None:
 
 @scenario(
     "the server is down for one call, and back for the next",
-    "the first is told so at once, the second has its answer; nobody's task is cancelled",
+    "the first is told so, the second has its answer; nobody's task is cancelled",
 )
 async def down_for_a_while(stage: Stage) -> None:
     await stage.ready(proxied=True)
@@ -129,7 +129,7 @@ async def idle_connection_closed(stage: Stage) -> None:
 
 @scenario(
     "the server takes the first request, and never answers it",
-    "opening, or the first call, gives up in the time that it was granted (2 s)",
+    f"opening, or the first call, which is granted 2 s, gives up within {PROMPT:.0f} s",
 )
 async def handshake_hangs(stage: Stage) -> None:
     for method in ("server/discover", "initialize"):

@@ -18,6 +18,8 @@ class Verdict:
     evidence: str
     """What was seen, or why it does not apply."""
     seconds: float
+    choice: bool = False
+    """A client may rightly decide otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +59,30 @@ class Report:
 _SHOWN: Mapping[Result, str] = {"passed": "yes", "failed": "**no**", "not applicable": "–"}
 
 
+def _shown(verdict: Verdict) -> str:
+    if verdict.choice and verdict.result == "failed":
+        return "no (a choice)"
+    return _SHOWN[verdict.result]
+
+
+def _total(report: Report) -> str:
+    counted = [each for each in report.verdicts if not each.choice]
+    applicable = [each for each in counted if each.result != "not applicable"]
+    return f"{sum(each.result == 'passed' for each in applicable)}/{len(applicable)}"
+
+
 def table(reports: Sequence[Report], scenarios: Iterable[str] | None = None) -> str:
-    """Clients beside each other, in Markdown: a row for each scenario."""
+    """Clients beside each other, in Markdown: a row for each scenario.
+
+    The last row counts what applies to a client, and is no matter of choice.
+    """
     names = scenarios or [each.scenario for each in reports[0].verdicts]
     lines = [
         "| | " + " | ".join(report.client for report in reports) + " |",
         "|---|" + "---|" * len(reports),
     ]
     lines += [
-        f"| {name} | " + " | ".join(_SHOWN[report[name].result] for report in reports) + " |"
+        f"| {name} | " + " | ".join(_shown(report[name]) for report in reports) + " |"
         for name in names
     ]
-    totals = (f"{len(report.of('passed'))}/{len(report.verdicts)}" for report in reports)
-    return "\n".join([*lines, "| passed | " + " | ".join(totals) + " |"])
+    return "\n".join([*lines, "| passed | " + " | ".join(map(_total, reports)) + " |"])

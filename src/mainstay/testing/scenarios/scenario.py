@@ -22,7 +22,7 @@ class Scenario:
     wanted: str
     play: Play
     choice: str = ""
-    """Where another client may rightly decide otherwise: how."""
+    """Where another client may rightly decide otherwise: how. No total counts it."""
     eras: tuple[Era, ...] = ("legacy", "modern")
     server: ServerOptions = field(default_factory=ServerOptions)
     """Options of its `ScriptedServer`."""
