@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -92,6 +93,9 @@ def main() -> None:
         wrong = run_quick()
         print("\n".join(["Not as claimed:", *wrong]) if wrong else "All counts are as claimed.")
         sys.exit(bool(wrong))
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if given.publish and (why := about.unfit(given.turns, load, cores)):
+        parser.error(f"nothing is published: {why}")
     report = run(given.turns)
     save(report, RESULTS)
     if given.publish:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.calls import TURNS
 from benchmarks.cores import CLIENT, SERVER
 from benchmarks.roster import ROSTER
 from benchmarks.stub import node
@@ -33,6 +34,15 @@ def about() -> dict[str, Any]:
         "node": _said([node(), "--version"]).strip().removeprefix("v"),
         "versions": _versions(),
     }
+
+
+def unfit(turns: int, load: float, cores: int) -> str:
+    """Why figures that are taken now are not fit to be published; empty: they are."""
+    if turns < TURNS:
+        return f"{turns} turns of each are too few: {TURNS} or more are published"
+    if load > cores:
+        return f"the load is {load:.1f} on {cores} cores: wait until the machine has less to do"
+    return ""
 
 
 def _processor() -> str:
