@@ -78,7 +78,12 @@ EXAMPLES: list[tuple[str, Evidence]] = [
     ("401 or 403", status(401)),
     ("429", status(429)),
     ("429 or 503 with Retry-After", status(503, retry_after=ASKED)),
-    ("another 4xx without a JSON-RPC error", status(422)),
+    (
+        "400, 402, 404 to 407, 410 to 418, 421, 422, 425, 426, 428, 431 or 451 without a JSON-RPC"
+        " error: said before anything is done",
+        status(422),
+    ),
+    ("another 4xx without a JSON-RPC error, such as 408 or 409", status(408)),
     (
         "a redirect that is not followed, a wrong content type, half a JSON, too many bytes",
         Evidence(Trouble.UNREADABLE, sent=True, detail="", status=200),

@@ -1,5 +1,6 @@
 """What is checked before a call is sent and after it came back, and what is kept."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -365,3 +366,20 @@ async def test_input_that_nobody_offered_is_an_error_with_the_question() -> None
         assert caught.value.requests == {"q": question}
         assert caught.value.delivery is Delivery.ANSWERED
         assert len(await server.requests("tools/call")) == 1
+
+
+@pytest.mark.requirement("P2")
+async def test_a_replay_sends_the_arguments_that_the_call_was_given():
+    """An iterator is used up by the first who reads it; a list may be changed by its owner."""
+    async with ScriptedServer.local(era="legacy") as server, client_of(server) as client:
+        await client.connect()
+        await server.forget_sessions()
+        kept = [1, 2]
+        given = {"key": "one", "keep": (number for number in (1, 2, 3)), "list": kept}
+        calling = asyncio.create_task(client.call_tool("record", given))
+        await server.requests("tools/call", at_least=1)
+        kept.append(3)
+        await calling
+        seen: list[Any] = await server.requests("tools/call")
+        sent = [one.body["params"]["arguments"] for one in seen]
+        assert sent == [{"key": "one", "keep": [1, 2, 3], "list": [1, 2]}] * 2

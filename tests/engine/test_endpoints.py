@@ -217,6 +217,20 @@ async def test_what_one_address_refuses_another_is_asked_for(status: int) -> Non
         assert await runs([odd]) == {}
 
 
+@pytest.mark.requirement("P1", "P2")
+@pytest.mark.parametrize("status", [408, 409, 499])
+async def test_a_status_that_may_come_after_the_work_goes_nowhere_else(status: int) -> None:
+    """Gateways say 408 of a tool that ran for too long."""
+    async with addresses(2, era="modern") as servers:
+        for server in servers:
+            late = Behaviour(status=status, run=True)
+            await server.script(Rule(tool="record", do=late))
+        async with Client(spec_of(servers)) as client:
+            with pytest.raises(CallOutcomeUnknown):
+                await client.call_tool("record", {"key": "one"})
+        assert (await runs(servers))["one"] == 1
+
+
 async def test_an_address_that_asks_for_a_pause_is_given_it() -> None:
     async with addresses(2, era="modern") as (tired, good):
         pause = Behaviour(status=429, headers={"retry-after": "20"})

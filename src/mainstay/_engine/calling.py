@@ -156,7 +156,7 @@ class Calling:
         wrong = "" if self._wanted.settled else self._wanted.problem()
         if wrong:
             raise self._core.invalid(str(self._name), wrong)
-        arguments = dict(self._wanted.arguments or {})
+        arguments = self._plain_arguments()
         if known is None:
             return arguments
         if self._core.spec.strip_none:
@@ -168,6 +168,19 @@ class Calling:
             why = f"its arguments break its schema: {'; '.join(problems)}"
             raise self._core.invalid(self._name, why, problems)
         return arguments
+
+    def _plain_arguments(self) -> dict[str, Any]:
+        """In wire shape, once for all attempts: an iterator is used up by the first one, and what
+        the caller changes meanwhile is none of theirs."""
+        if not self._wanted.arguments:
+            return {}
+        from pydantic_core import to_jsonable_python
+
+        try:
+            return to_jsonable_python(dict(self._wanted.arguments), inf_nan_mode="constants")
+        except (TypeError, ValueError) as error:
+            why = f"its arguments cannot be written to the wire: {error}"
+            raise self._core.invalid(str(self._name), why) from None
 
     def _outgoing(self, known: KnownTool | None, arguments: dict[str, Any]) -> Outgoing:
         from mainstay._engine.outgoing import Outgoing

@@ -204,10 +204,17 @@ def _rejected(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
     return _failure(evidence, kind, Delivery.ANSWERED, "a JSON-RPC error")
 
 
+_AT_THE_DOOR = frozenset(
+    {400, 402, *range(404, 408), *range(410, 419), 421, 422, 425, 426, 428, 431, 451}
+)
+"""What is said before anything is done (RFC 9110, 6585, 7725, 8470). Other 4xx prove nothing: 408
+and 499 are said of what took too long, 409 and 424 of what was done in part."""
+
+
 def _refused(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
-    if evidence.status is None or not 400 <= evidence.status < 500:
+    if evidence.status not in _AT_THE_DOOR:
         return None
-    return _failure(evidence, FailureKind.REFUSED, Delivery.REFUSED, "another 4xx")
+    return _failure(evidence, FailureKind.REFUSED, Delivery.REFUSED, "turned away at the door")
 
 
 def _unreadable(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
