@@ -23,6 +23,7 @@ HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then
 def modules() -> list[str]:
     """Every public module, with those of the packages that have public ones."""
     found = ["mainstay", *below("mainstay"), *below("mainstay.adapters"), *below("mainstay.stores")]
+    found.append("mainstay.testing.scenarios")
     return sorted(name for name in found if name not in PROGRAMS)
 
 
