@@ -339,3 +339,26 @@ async def test_neither_inputs_nor_headers_are_in_what_is_told_of_a_plan() -> Non
     said = json.dumps(account.to_json())
     told = [repr(account), account.text(), said, repr(PlanFailed(account)), repr(account["b"])]
     assert [text for text in told if "hunter2" in text] == []
+
+
+@pytest.mark.parametrize("oversized", ["truncate", "spill", "error"])
+async def test_a_part_of_a_result_is_never_passed_on_as_the_result(oversized: str) -> None:
+    plan = Plan(
+        Step("big", "one.echo", {"text": "x" * 3_000, "key": "big"}),
+        echo("next", ref("big.text")),
+    )
+    async with opened(result_limit=1_000, oversized=oversized) as (runtime, servers):
+        account = await run(runtime, plan)
+        assert disagreements(account, await ledger_of(servers)) == []
+    assert states(account) == {"big": State.FAILED, "next": State.NOT_REACHED}
+    assert not account.ok
+    assert "big" not in account.values
+    assert "result_limit" in account.text()
+
+
+async def test_a_plan_can_go_on_after_a_result_that_was_cut() -> None:
+    big = Step("big", "one.echo", {"text": "x" * 3_000}, on_failure=Fallback("nothing"))
+    async with opened(result_limit=1_000, oversized="truncate") as (runtime, _):
+        account = await run(runtime, Plan(big, echo("next", ref("big.data"))))
+    assert account["big"].state is State.FAILED
+    assert account.values["next"]["text"] == "nothing"

@@ -33,7 +33,8 @@ _FIRST = 500
 """Characters that are shown of what was set aside."""
 READ = "read_result"
 """The tool with which a model reads on, where it was given that."""
-_MARK = "mainstay/oversized"
+MARK = "mainstay/oversized"
+"""In the `_meta` of a result that was cut or set aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def truncated(raw: Mapping[str, Any], limit: int, size: int) -> dict[str, Any]:
         room -= len(_json(structured))
     said = f"[Cut: this is {limit - room:,} of {size:,} characters. Ask for less to see the rest.]"
     kept["content"] = [*blocks, {"type": "text", "text": said}]
-    kept["_meta"] = {**(raw.get("_meta") or {}), _MARK: {"characters": size, "kept": limit - room}}
+    kept["_meta"] = {**(raw.get("_meta") or {}), MARK: {"characters": size, "kept": limit - room}}
     return kept
 
 
@@ -207,7 +208,7 @@ def _pointer(raw: Mapping[str, Any], handle: str, text: str, size: int) -> dict[
     kept = {key: value for key, value in raw.items() if key != "structuredContent"}
     kept["content"] = [{"type": "text", "text": said + text[:_FIRST]}]
     mark = {"characters": size, "handle": handle, "length": len(text)}
-    kept["_meta"] = {**(raw.get("_meta") or {}), _MARK: mark}
+    kept["_meta"] = {**(raw.get("_meta") or {}), MARK: mark}
     return kept
 
 

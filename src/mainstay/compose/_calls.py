@@ -1,7 +1,8 @@
 """One call of a plan, and what ends many of them.
 
 A call runs in a task of its own, so that it can be given up without giving up the plan. Its record
-is true whatever ended it: a result that is there when everything is cancelled is a result.
+is true whatever ended it: a result that is there when everything is cancelled is a result. One that
+was cut or set aside on its way here is none: nobody takes a part of it for the whole.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
+from mainstay._runtime.oversized import MARK
 from mainstay.compose._account import Record, State, state_of
 from mainstay.results import CallResult
 
@@ -77,5 +79,10 @@ def _record(to: Record, task: Task, seconds: float, why: str) -> Record:
     ended = task.result()
     if isinstance(ended, Exception):
         return replace(to, state=state_of(ended), error=ended, seconds=seconds)
+    if MARK in ended.meta and not ended.is_error:
+        return replace(to, state=State.FAILED, why=_CUT, result=ended, seconds=seconds)
     state = State.TOOL_ERROR if ended.is_error else State.COMPLETED
     return replace(to, state=state, result=ended, seconds=seconds)
+
+
+_CUT = "it ran, and its result is larger than its server's result_limit, so it is not here whole"
