@@ -44,11 +44,10 @@ async def made(runtime: Runtime, step: Step) -> CallResult:
         return await call.result()
 
 
-def stated(step: Step, task: asyncio.Task[CallResult]) -> Statement:
-    """What a call that has ended says of itself."""
+def stated(step: Step, task: asyncio.Task[CallResult], *, cancelled: bool) -> Statement:
+    """What a call that has ended says of itself; `cancelled`: by its caller, before it ended."""
     if task.cancelled():
-        wanted = step.cancel_after is not None
-        return Statement(Said.CANCELLED if wanted else Said.NONSENSE, "CancelledError")
+        return Statement(Said.CANCELLED if cancelled else Said.NONSENSE, "CancelledError")
     error = task.exception()
     if error is None:
         return _answered(step, task.result())

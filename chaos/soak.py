@@ -185,7 +185,7 @@ class Soak:
             await self._give_up(step, task)
             return
         self._count(step, cancelled=any(left))
-        statement = stated(step, task)
+        statement = stated(step, task, cancelled=any(left))
         if (late := loop.time() - deadline) > 0:
             self._time(step, late - self.witness.stood_since(deadline), statement.words)
         if any(left) and statement.said is not Said.CANCELLED:

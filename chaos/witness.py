@@ -17,7 +17,7 @@ from typing import Any
 
 from chaos.judge import HUSHED, Broken
 from chaos.scene import SECRET
-from mainstay.events import CallEvent, Event, Failed, Started
+from mainstay.events import CallEvent, Event, Started
 
 ONE_END = "a call has one beginning and one end among the events, and nothing after"
 CAUGHT = "nothing fails where nobody looks"
@@ -32,7 +32,7 @@ class Witness(logging.Handler):
     """An observer of one runtime at a time, and a handler of mainstay's log."""
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.DEBUG)
         self.lag = self.work = 0.0
         """Seconds that the event loop stood still at most; and that it worked at most without a
         pause: the rest of the former is the machine's.
@@ -46,8 +46,8 @@ class Witness(logging.Handler):
         self._broken: list[Broken] = []
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Failed):
-            self._look_for_secrets(str(event.error))
+        self._look_for_secrets(event.to_json())
+        self._look_for_secrets(repr(event))
         if not isinstance(event, CallEvent) or not event.call_id:
             return
         if event.call_id in self._ended or (
@@ -69,6 +69,8 @@ class Witness(logging.Handler):
         """
         log, loop = logging.getLogger("mainstay"), asyncio.get_running_loop()
         handed_on, log.propagate = log.propagate, False
+        level = log.level
+        log.setLevel(logging.DEBUG)
         log.addHandler(self)
         loop.set_exception_handler(self._on_uncaught)
         ticking = asyncio.create_task(self._tick())
@@ -84,6 +86,7 @@ class Witness(logging.Handler):
             loop.set_exception_handler(None)
             log.removeHandler(self)
             log.propagate = handed_on
+            log.setLevel(level)
 
     def _on_uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._accuse(CAUGHT, f"{context.get('message')}: {context.get('exception')!r}"[:500])
@@ -118,8 +121,8 @@ class Witness(logging.Handler):
         return found
 
     def _look_for_secrets(self, text: str) -> None:
-        if SECRET in text:
-            self._accuse(HUSHED, text[:300])
+        if (place := text.find(SECRET)) >= 0:
+            self._accuse(HUSHED, text[max(0, place - 200) : place + 100])
 
     def _accuse(self, invariant: str, evidence: str) -> None:
         if sum(broken.invariant == invariant for broken in self._broken) < _MOST:

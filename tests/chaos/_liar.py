@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from mainstay import (
     ServerUnavailable,
 )
 from mainstay.config import Difference
-from mainstay.events import Completed, Event
+from mainstay.events import Completed, Event, Progress, Started
 
 SEED = 8
 """One in whose first calls every lie has its occasion."""
@@ -43,7 +44,7 @@ class Liar(Runtime):
         """Lies, with the calls of which they are certainly untrue."""
         self.leaked: list[Any] = []
         self._others: CallResult | None = None
-        self._hung = False
+        self._hung = self._shown = False
 
     async def call(self, name: Any, arguments: Any = None, **how: Any) -> CallResult:
         if arguments["key"].startswith(CALM):
@@ -118,8 +119,12 @@ class Liar(Runtime):
             ) from None
 
     async def _hangs(self, step: Step, name: str, arguments: Any, **how: Any) -> CallResult:
-        """One call for ever; the others show what they should not, or say what nobody expects."""
-        if step.timeout < DEADLINE and step.cancel_after is None and not self._hung:
+        """One call for ever; the others show what they should not, say what nobody expects, or
+        that they were cancelled."""
+        if step.cancel_after is not None:
+            self.told["pretends"].add(step.number)
+            raise asyncio.CancelledError  # which nobody has asked for yet
+        if step.timeout < DEADLINE and not self._hung:
             self._hung = True
             self.told["hangs"].add(step.number)
             await asyncio.Event().wait()
@@ -179,8 +184,22 @@ class Liar(Runtime):
             observer(event)
             if isinstance(event, Completed) and event.server == "old":
                 observer(event)
+            if isinstance(event, Started) and not self._shown:
+                self._shown = True
+                self._show(observer, event)
 
         return super().observe(twice)
+
+    def _show(self, observer: Any, event: Started) -> None:
+        """A token where few look."""
+        shown = f"of {event.tool}, for {token('ada', 1)}"
+        about: dict[str, Any] = {
+            "server": event.server,
+            "tool": event.tool,
+            "call_id": event.call_id,
+        }
+        observer(Progress(progress=1.0, message=f"a step {shown}", **about))
+        logging.getLogger("mainstay.liar").debug("a line %s", shown)
 
     async def aclose(self) -> None:
         """Leaves a task, a socket and a process behind, once, and an error that nobody catches."""

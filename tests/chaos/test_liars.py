@@ -68,6 +68,7 @@ def accused(findings: Findings, invariant: str) -> set[int | None]:
         ("dawdles", ENDS),
         ("tells", HUSHED),
         ("stammers", SAYS),
+        ("pretends", SAYS),
         ("misdirects", OWN_PLACE),
     ],
 )
@@ -99,6 +100,12 @@ def test_nobody_is_accused_of_a_lie_that_was_not_told(
     """Of the others the consequences are wider than the calls that were chosen."""
     numbers = accused(caught[1], invariant)
     assert {number % 10 for number in numbers if number is not None} <= digits
+
+
+@pytest.mark.parametrize("place", ["a step of", "a line of"], ids=["progress", "a debug line"])
+def test_a_token_is_found_wherever_it_is_shown(caught: tuple[Liar, Findings], place: str):
+    told = [broken.client for broken in caught[1].broken if broken.invariant == HUSHED]
+    assert any(place in words for words in told)
 
 
 def test_what_was_left_is_named(caught: tuple[Liar, Findings]):

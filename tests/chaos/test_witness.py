@@ -11,7 +11,7 @@ from chaos.judge import HUSHED
 from chaos.scene import token
 from chaos.witness import CAUGHT, ONE_END, Witness
 from mainstay import CallResult
-from mainstay.events import Completed, Failed, Log, Started
+from mainstay.events import Completed, Failed, Log, Progress, Started
 
 ABOUT: dict[str, Any] = {"server": "s", "tool": "t", "call_id": "1"}
 STARTED = Started(**ABOUT)
@@ -48,10 +48,20 @@ def test_while_calls_are_under_way_none_has_to_have_ended():
 
 async def test_a_token_in_an_event_or_in_the_log_is_seen():
     witness = Witness()
-    witness(Failed(error=ValueError(f"refused: {token('ada', 1)}"), **ABOUT))
+    log = logging.getLogger("mainstay.anything")
+    for event in (
+        Failed(error=ValueError(f"refused: {token('ada', 1)}"), **ABOUT),
+        Progress(progress=1.0, message=token("ada", 2), **ABOUT),
+    ):
+        witness(event)
+        found = witness.findings(quiet=False)
+        assert {broken.invariant for broken in found} >= {HUSHED}
     async with witness.listening():
-        logging.getLogger("mainstay.anything").warning("sent %s", token("ben", 2))
-    assert [broken.invariant for broken in witness.findings(quiet=True)] == [HUSHED, HUSHED]
+        log.warning("sent %s", token("ben", 2))
+        log.debug("sent %s", token("ben", 3))
+    heard = [broken.client for broken in witness.findings(quiet=True) if "sent" in broken.client]
+    assert heard == [f"sent {token('ben', 2)}", f"sent {token('ben', 3)}"]
+    assert not log.isEnabledFor(logging.DEBUG)
 
 
 async def test_what_fails_where_nobody_looks_is_seen():
