@@ -26,7 +26,7 @@ SHARED = 3
 CODES = (ending.DONE, ending.FAILED, ending.USAGE, ending.UNKNOWN, ending.INTERRUPTED)
 
 INTRO = (
-    "`pip install 'mainstay[cli]'` installs the command `mainstay`; `python -m mainstay` is the"
+    "mainstay with its extra `cli` has the command `mainstay`; `python -m mainstay` is the"
     " same. Every command has `--help`. What a command found is on standard output, everything"
     " beside it on standard error. Where standard output is no terminal there is no colour and no"
     ' frame; `--json` is for programs, also when it fails: `{"error": {…}}`.'

@@ -39,6 +39,9 @@ async def told(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> 
             servers[name] = await stack.enter_async_context(ScriptedServer.stdio(**options))
         moved = await stack.enter_async_context(ScriptedServer.local())
         await moved.script(Rule(times=1, do=Behaviour(run=False, redirect="/mcp")))
+        about = {"serverInfo": {"name": "unversioned", "version": ""}}
+        agreed = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, **about}
+        await servers["sessionless"].script(Rule(method="initialize", do=Behaviour(result=agreed)))
         specs = {name: server.spec for name, server in servers.items()}
         pair = {"urls": [servers["modern"].url, moved.url.replace("127.0.0.1", "localhost")]}
         named = home.configure({**specs, "moved": moved.spec, "pair": pair})
@@ -47,6 +50,11 @@ async def told(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> 
         said = await home.run("check", "legacy", "program", "-c", named)
         assert (said.code, said.err) == (0, "")
         return found, said.out, seen
+
+
+def test_a_server_without_a_version_is_named_alone(told: Told):
+    (agreed,) = (one for one in told[0].of("sessionless").findings if one["step"] == "handshake")
+    assert agreed["seen"].startswith("unversioned, protocol ")
 
 
 @pytest.mark.parametrize("server", [*SERVERS, *PROGRAMS])

@@ -45,8 +45,26 @@ def test_python_runs_it_as_a_module_and_says_what_is_missing_without_typer(home:
     bare = [sys.executable, "-c", without]
     told = subprocess.run(bare, capture_output=True, text=True, timeout=BOUND, env=home.env())
     assert told.returncode == 2
-    assert "pip install 'mainstay[cli]'" in told.stderr
+    assert "its extra `cli`" in told.stderr
+    assert "pip install" not in told.stderr, "nobody knows from where it was installed"
     assert "Traceback" not in told.stderr
+
+
+@pytest.mark.requirement("O2")
+@pytest.mark.parametrize("words", [("--help",), ("config", "--help")])
+async def test_no_command_is_described_by_half_a_sentence(home: Home, words: tuple[str, ...]):
+    ran = await home.run(*words)
+    listed = ran.out.partition("Commands:")[2].splitlines()
+    assert len(listed) > 5
+    assert [line for line in listed if line.endswith("...")] == []
+
+
+@pytest.mark.requirement("O2")
+async def test_what_is_no_address_is_not_repeated_with_its_key(home: Home):
+    ran = await home.run("tools", "--url", "host/mcp?api_key=sk-123456789&team=blue")
+    assert ran.code == 2
+    assert "host/mcp" in ran.err
+    assert "sk-123456789" not in ran.said
 
 
 @pytest.mark.requirement("O2")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import ScriptedServer
+from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.cli.helpers_running import COLUMNS, Home
 
 DEAD = {"url": "http://127.0.0.1:9/mcp"}
@@ -16,6 +16,22 @@ def wire_free(text: str) -> None:
     """Nothing that only a terminal understands."""
     assert "\x1b" not in text
     assert not set("│─╭╰━┃") & set(text)
+
+
+@pytest.mark.requirement("O2")
+async def test_that_nobody_could_be_asked_is_not_told_as_that_there_is_nothing(home: Home):
+    refusing = Rule(do=Behaviour(run=False, status=401))
+    async with ScriptedServer.local() as locked:
+        await locked.script(refusing)
+        named = home.configure({"locked": locked.spec, "dead": DEAD})
+        for words in (("tools",), ("tools", "a*"), ("prompts",), ("resources",)):
+            ran = await home.run(*words, "-c", named)
+            assert (ran.code, ran.out) == (1, "")
+            assert "offers" not in ran.err
+            assert "matches" not in ran.err
+            last = ran.err.partition("no server could be asked\n")[2]
+            assert "--header" in last
+            assert "mainstay check" in last
 
 
 @pytest.mark.requirement("O2", "O3")

@@ -186,7 +186,7 @@ try:
 except mainstay.ConfigError as error:
     print(error.remedy)
 """
-    assert "mainstay[otel]" in python(code)
+    assert "its extra `otel`" in python(code)
 
 
 def test_importing_mainstay_or_its_telemetry_does_not_import_opentelemetry():

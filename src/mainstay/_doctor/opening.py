@@ -160,7 +160,9 @@ class Opening:
     def _agreement(self) -> str:
         said = self.client.handshake
         about = getattr(said, "server_info", None)  # a modern server need not say who it is
-        name = f"{about.name} {about.version}, " if about is not None else ""
+        known = (about.name, about.version) if about is not None else ()
+        name = " ".join(one for one in known if one)[:120]
         older = any(one.text.startswith("GET") for one in self.record.of(Move.ASKED))
         way = ", over HTTP+SSE of 2024-11-05" if older else ""
-        return f"{name[:120]}protocol {self.client.protocol_version} ({self.client.era}){way}"
+        spoken = f"protocol {self.client.protocol_version} ({self.client.era}){way}"
+        return f"{name}, {spoken}" if name else spoken

@@ -48,8 +48,8 @@ try:
 
     from mainstay.adapters._adk_terms import Options, Terms, call_context
 except ImportError as missing:
-    why, remedy = "Google ADK 2 is not installed", "Install mainstay[adk]"
-    raise ConfigError(why, remedy=remedy) from missing
+    remedy = "Install mainstay with its extra `adk`"
+    raise ConfigError("Google ADK 2 is not installed", remedy=remedy) from missing
 
 __all__ = ["ADKTool", "Options", "Toolset", "call_context", "tools", "update_tools"]
 

@@ -43,7 +43,7 @@ try:
     from langchain_core.runnables.config import ensure_config
     from langchain_core.tools import BaseTool, ToolException
 except ImportError as missing:
-    remedy = "Install it: pip install 'mainstay[langchain]'"
+    remedy = "Install mainstay with its extra `langchain`"
     raise ConfigError("langchain-core is not installed", remedy=remedy) from missing
 
 if TYPE_CHECKING:

@@ -50,9 +50,8 @@ try:
         tell,
     )
 except ImportError as missing:
-    raise ConfigError(
-        "openai-agents is not installed", remedy="Install mainstay[openai-agents]"
-    ) from missing
+    remedy = "Install mainstay with its extra `openai-agents`"
+    raise ConfigError("openai-agents is not installed", remedy=remedy) from missing
 
 if TYPE_CHECKING:
     from agents.mcp import MCPToolCustomDataExtractor, MCPToolMetaResolver

@@ -40,9 +40,8 @@ try:
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
     from pydantic_core import SchemaValidator, core_schema
 except ImportError as missing:
-    raise ConfigError(
-        "pydantic-ai is not installed", remedy="Install mainstay[pydantic-ai]"
-    ) from missing
+    remedy = "Install mainstay with its extra `pydantic-ai`"
+    raise ConfigError("pydantic-ai is not installed", remedy=remedy) from missing
 
 if TYPE_CHECKING:
     from mcp_types import ContentBlock

@@ -29,7 +29,8 @@ from mainstay.adapters.langchain import tools as langchain_tools
 from mainstay.errors import ConfigError
 
 if find_spec("uipath") is None:
-    raise ConfigError("uipath is not installed", remedy="pip install 'mainstay[uipath]'")
+    remedy = "Install mainstay with its extra `uipath`"
+    raise ConfigError("uipath is not installed", remedy=remedy)
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool

@@ -12,7 +12,7 @@ import sys
 __all__ = ["main"]
 
 _NEEDED = ("typer", "rich")
-_HOW = "The command line needs typer and rich: pip install 'mainstay[cli]'"
+_HOW = "The command line needs typer and rich: install mainstay with its extra `cli`"
 
 
 def main() -> None:

@@ -51,7 +51,11 @@ def check(
     trace: TraceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Find what is wrong with a server: step by step, with the cause and the remedy."""
+    """Find what is wrong with a server, and what to do about it.
+
+    Step by step, from the configuration to a ping. What fails is told with its cause and its
+    remedy.
+    """
     from mainstay.cli.checkup import Checkup
 
     place = Place(config=config, url=url, command=command, headers=header or ())

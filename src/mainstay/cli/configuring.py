@@ -42,7 +42,10 @@ def show(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Every server with every value, and where each came from: a line of a file, or a variable."""
+    """Every server with every value, and where each came from.
+
+    That is a line of a file, or a variable.
+    """
     from mainstay.cli.configuring_show import shown
 
     do(lambda: shown(config, server, every=every, json=json), json=json)
@@ -66,9 +69,9 @@ def validate(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say all that is wrong with a configuration, each with its place and its remedy.
+    """Say all that is wrong with a configuration.
 
-    Exit code 1 if there is anything. Warnings are no reason.
+    Each with its place and its remedy. Exit code 1 if there is anything. Warnings are no reason.
     """
     from mainstay.cli.configuring_check import validated
 
@@ -102,9 +105,10 @@ def approve(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Let a program be started that a configuration file wants, which was found and not named.
+    """Let a program be started that a configuration file wants.
 
-    An approval is for the command with its arguments, its environment and its directory.
+    That is for files that were found and not named. An approval is for the command with its
+    arguments, its environment and its directory.
     """
     from mainstay.cli import configuring_approval as approving
 

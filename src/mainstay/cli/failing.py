@@ -55,7 +55,7 @@ def as_dict(error: Exception) -> dict[str, Any]:
     return told | {"remedy": remedy_for(error) or None}
 
 
-def remedy_for(error: Exception) -> str:
+def remedy_for(error: BaseException) -> str:
     """Empty where the message has it."""
     match error:
         case ServerUnavailable() | RemoteProtocolError():

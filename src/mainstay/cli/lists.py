@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from mainstay.cli import columns, memory
 from mainstay.cli.ending import DONE, FAILED, Misused
+from mainstay.cli.failing import remedy_for
 from mainstay.cli.place import Place, opened
 from mainstay.cli.screen import Screen, one_line
-from mainstay.cli.standing import Standing, standings, tell_troubles
+from mainstay.cli.standing import Lost, Standing, standings, tell_troubles
 from mainstay.context import CallContext
 
 if TYPE_CHECKING:
@@ -226,9 +227,13 @@ async def _listed(runtime: Runtime, place: Place, context: CallContext | None) -
 
 
 def _end(
-    screen: Screen, found: Sequence[object], lost: int, nothing: str, narrowed: bool = False
+    screen: Screen, found: Sequence[object], lost: Lost, nothing: str, narrowed: bool = False
 ) -> int:
     """What was looked for and not found is a failure; that there is nothing to list is none."""
-    if not found:
-        screen.note(nothing)
-    return FAILED if not found and (narrowed or lost) else DONE
+    if found:
+        return DONE
+    if lost.is_all:
+        remedies = dict.fromkeys(remedy_for(error) for error in lost.errors)
+        nothing = "\n  ".join(("no server could be asked", *filter(None, remedies)))
+    screen.note(nothing)
+    return FAILED if narrowed or lost.errors else DONE

@@ -68,7 +68,10 @@ def source_of(place: Place) -> Any:
         raise Misused("--config, --url and --command exclude each other: give one")
     if place.url is not None:
         if "://" not in place.url:
-            raise Misused(f"--url {place.url!r} is no address: give http://… or https://…")
+            from mainstay.config.redact import redact_url
+
+            shown = redact_url(place.url)
+            raise Misused(f"--url {shown!r} is no address: give http://… or https://…")
         return place.url
     if place.command is not None:
         return _program(place.command)

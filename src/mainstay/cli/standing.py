@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,12 +82,21 @@ def _fault(error: BaseException | None) -> str | None:
     return None if error is None else type(error).__name__
 
 
-def tell_troubles(runtime: Runtime, screen: Screen) -> int:
-    """Note the servers that are not there, each with its reason; returns how many."""
+@dataclass(frozen=True)
+class Lost:
+    """The servers that are not there."""
+
+    errors: Sequence[BaseException]
+    is_all: bool
+
+
+def tell_troubles(runtime: Runtime, screen: Screen) -> Lost:
+    """Note the servers that are not there, each with its reason."""
     lost = [status for status in runtime.servers if status.error is not None]
     for status in lost:
         screen.note(f"warning: {status.name} is {status.health.value}: {reason(status.error)}")
-    return len(lost)
+    errors = [status.error for status in lost if status.error is not None]
+    return Lost(errors, len(errors) == len(runtime.servers))
 
 
 def reason(error: BaseException | None) -> str:

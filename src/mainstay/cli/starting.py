@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mainstay.cli.ending import do
+from mainstay.cli.ending import do, run
 
 
 def register(app: typer.Typer) -> None:
@@ -21,9 +21,9 @@ def demo() -> None:
     Three servers are started on this machine and made to fail. Exit code 1 if something that is
     claimed does not hold.
     """
-    from mainstay.demo import main
+    from mainstay.demo import show
 
-    do(main)
+    run(show)
 
 
 def new_server(

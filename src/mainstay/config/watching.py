@@ -107,7 +107,7 @@ def _watchfiles() -> Notice:
     try:
         watchfiles: Any = importlib.import_module("watchfiles")
     except ImportError:
-        remedy = "Install mainstay[watch]"
+        remedy = "Install mainstay with its extra `watch`"
         raise ConfigError("watching needs the package watchfiles", remedy=remedy) from None
 
     async def ticks(files: frozenset[Path]) -> Ticks:

@@ -20,7 +20,7 @@ from mainstay.demo.stage import LONGEST, play
 from mainstay.errors import MainstayError
 from mainstay.testing import PYTHON_SDK, SessionLoss
 
-__all__ = ["ACTS", "Act", "Claim", "Screen", "main", "perform", "screen_for", "verdict"]
+__all__ = ["ACTS", "Act", "Claim", "Screen", "main", "perform", "screen_for", "show", "verdict"]
 
 
 async def perform(
@@ -40,9 +40,14 @@ async def perform(
 
 
 def main(loss: SessionLoss = PYTHON_SDK, out: TextIO | None = None) -> int:
+    """`show` in a loop of its own."""
+    return asyncio.run(show(loss, out))
+
+
+async def show(loss: SessionLoss = PYTHON_SDK, out: TextIO | None = None) -> int:
     """All acts; the exit code. `loss`: how the server says that it does not know a session."""
     screen = screen_for(out or sys.stdout)
     screen.opening()
-    claims = asyncio.run(perform(screen, loss=loss))
+    claims = await perform(screen, loss=loss)
     screen.closing(held=sum(claim.holds for claim in claims), made=len(claims))
     return verdict(claims)

@@ -222,6 +222,6 @@ def _instruments(
     except ImportError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
-        remedy = "Install it: pip install 'mainstay[otel]'"
+        remedy = "Install mainstay with its extra `otel`"
         raise ConfigError("OpenTelemetry's API is not installed", remedy=remedy) from None
     return Tracing(tracer_provider), Metering(meter_provider)
