@@ -6,6 +6,7 @@ One that fails costs time, never an answer.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,6 +99,20 @@ async def test_programs_are_kept_apart() -> None:
             async with client_of(server, STDIO, cache=store, principal="ann") as client:
                 await ask(client)
             assert await asked(server) == (1, 1), "the same name, another program"
+
+
+async def test_a_program_started_in_another_directory_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = InMemoryResponseCacheStore()
+    async with server_of(STDIO) as server:
+        await server.set_cache(60_000)
+        for here in ("one", "other"):
+            (tmp_path / here).mkdir()
+            monkeypatch.chdir(tmp_path / here)
+            async with client_of(server, STDIO, cache=store, principal="ann") as client:
+                await ask(client)
+        assert await asked(server) == (2, 2)
 
 
 @pytest.mark.parametrize("scopes", [("public", "private"), ("private", "public"), ("public",) * 2])

@@ -36,6 +36,21 @@ async def test_a_store_that_fails_costs_no_call(trouble: BaseException):
         assert await used(client_at(server, store)) != first
 
 
+class Early(Store):
+    """Raises before there is anything to await."""
+
+    def load(self, *whose: Any) -> Any:
+        raise OSError("no connection")
+
+    def save(self, *whose: Any, **how: Any) -> Any:
+        raise OSError("no connection")
+
+
+async def test_a_store_that_fails_before_it_waits_costs_no_call():
+    async with legacy() as server:
+        await used(client_at(server, Early()))
+
+
 async def test_a_store_that_hangs_delays_the_opening_and_no_more():
     store = Store()
     store.hangs_on = "load"

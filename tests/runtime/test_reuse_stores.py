@@ -1,6 +1,7 @@
 """Where results are kept: stores of other people's making, that fail, hang, lie, or are shared."""
 
 import asyncio
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -59,6 +60,64 @@ async def test_a_store_that_fails_or_hangs_costs_no_call(
     assert await _twice(store) == 2
     assert "s3cr3t" not in caplog.text
     assert store.asked <= 2, "it is left alone for a while"
+
+
+class Early(Store):
+    """Raises before there is anything to await."""
+
+    def load(self, key: str) -> Any:
+        if self._load is not None:
+            raise self._load
+        return _does(None)
+
+    def save(self, key: str, value: bytes, seconds: float) -> Any:
+        if self._save is not None:
+            raise self._save
+        return _does(None)
+
+
+@pytest.mark.parametrize("step", ["load", "save"])
+async def test_a_store_that_fails_before_it_waits_costs_no_call(step: str) -> None:
+    assert await _twice(Early(**{step: RuntimeError("no connection")})) == 2
+
+
+@pytest.mark.parametrize("step", ["load", "save"])
+async def test_a_store_that_takes_its_time_takes_none_that_the_call_has_not(step: str) -> None:
+    async with ScriptedServer.local(era="modern", **TOOLS) as server:
+        config = config_of(kit={**server.spec, **KEPT})
+        store = Store(**{step: asyncio.Event})
+        async with Runtime.open(config, results=store) as runtime:
+            await runtime.call("kit.read", {"warm": "up"}, meta={"not": "kept"})
+            began = monotonic()
+            result = await runtime.call("kit.read", {"a": 1}, timeout=0.6)
+            assert monotonic() - began < 0.9, "well before the second that a store has"
+        assert result.text == '{"a": 1}'
+        assert await ran(server) == 2
+
+
+async def test_what_is_being_kept_is_kept_before_the_runtime_is_closed() -> None:
+    class Slow(MemoryResultStore):
+        async def save(self, key: str, value: bytes, seconds: float) -> None:
+            await asyncio.sleep(0.8)
+            await super().save(key, value, seconds)
+
+    store = Slow()
+    async with ScriptedServer.local(era="modern", **TOOLS) as server:
+        config = config_of(kit={**server.spec, **KEPT})
+        async with Runtime.open(config, results=store) as runtime:
+            await runtime.call("kit.read", {"a": 1}, timeout=0.5)
+            assert len(store) == 0
+    assert len(store) == 1
+
+
+async def test_what_has_no_address_is_shared_with_no_other_runtime() -> None:
+    store = MemoryResultStore()
+    async with ScriptedServer.stdio(era="modern", **TOOLS) as server:
+        spec = {**server.spec, **KEPT}
+        for _ in range(2):
+            async with Runtime.open(config_of(kit=spec), results=store) as runtime:
+                assert not (await runtime.call("kit.read", {"a": 1})).cached
+                assert (await runtime.call("kit.read", {"a": 1})).cached
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def partition(
     spec: ServerSpec, setup: Setup, belonging: Belonging, version: str | None, own: str
 ) -> str:
     """Where a response cache keeps what one principal was told by one server. `own` is nobody
-    else's: a client that nothing tells from others keeps to itself."""
+    else's: a client that nothing tells from others keeps to itself, and so does one of a server
+    without an address: the same command in another directory is another program."""
     principal, apart = setup.principal, setup.apart
     facts: list[Any] = [
         spec.url,
@@ -80,7 +81,7 @@ def partition(
     ]
     facts += [told_apart(belonging.secrets, named=principal is not None), apart]
     nameless = principal is None and apart is None and setup.auth is not None
-    if spec.server is not None or nameless:
+    if not (spec.url or spec.urls) or nameless:
         facts.append(own)
     digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     return json.dumps([spec.name, version, principal, digest])

@@ -13,8 +13,9 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from mainstay._engine.belonging import told_apart
 from mainstay._engine.connection import Connection
@@ -55,7 +56,7 @@ class Resuming:
 
     async def load(self) -> StoredSession | None:
         """The session to take up, if there is one that is ours and not known to be gone."""
-        stored = await self._ask(self._store.load(self._server, self._principal), None)
+        stored = await self._ask(partial(self._store.load, self._server, self._principal), None)
         if not isinstance(stored, StoredSession):  # a store is somebody else's code
             stored = None
         self._found = stored.session_id if stored else None
@@ -75,7 +76,8 @@ class Resuming:
             binding=self._bind(session_id),
             saved_at=time.time(),
         )
-        saving = self._store.save(self._server, self._principal, stored, replacing=self._found)
+        whose = (self._server, self._principal)
+        saving = partial(self._store.save, *whose, stored, replacing=self._found)
         if await self._ask(saving, False):
             connection.stored = stored
             connection.wire.share()
@@ -84,7 +86,8 @@ class Resuming:
         """The session is being ended at the server."""
         if connection.stored is not None:
             session_id = connection.stored.session_id
-            await self._ask(self._store.drop(self._server, self._principal, session_id), False)
+            dropping = partial(self._store.drop, self._server, self._principal, session_id)
+            await self._ask(dropping, False)
 
     def gone(self, session_id: str) -> None:
         self._gone[session_id] = None
@@ -94,10 +97,10 @@ class Resuming:
     def _bind(self, session_id: str) -> str:
         return hmac.new(_bytes(session_id), _bytes(self._facts), hashlib.sha256).hexdigest()
 
-    async def _ask(self, asking: Coroutine[Any, Any, Found], otherwise: Found) -> Found:
+    async def _ask(self, ask: Callable[[], Awaitable[Found]], otherwise: Found) -> Found:
         try:
             async with asyncio.timeout(_PATIENCE):
-                return await asking
+                return await ask()
         except asyncio.CancelledError as error:
             if is_cancelled():
                 raise

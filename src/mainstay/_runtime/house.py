@@ -156,6 +156,7 @@ class House:
         roster, self._roster = self._roster, None
         if roster is not None:
             await roster.aclose()
+        await self._desk.reuse.settle()
         self._desk.home = new_home()
 
     def _be_at_home(self) -> None:
@@ -170,6 +171,7 @@ class House:
         for supplier in self._desk.suppliers.values():
             supplier.abandon()
         self._desk.clear()
+        self._desk.reuse.abandon()
         self._desk.is_open, self._desk.home = False, new_home()
         self._roster = self._following = self._closing = None
 

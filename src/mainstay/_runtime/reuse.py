@@ -51,6 +51,14 @@ class Reuse:
         """Nothing that was kept so far is used again, by anybody here."""
         self._stamp = uuid.uuid4().hex
 
+    async def settle(self) -> None:
+        """What is being kept is kept, or given up."""
+        await self._shelving.settle()
+
+    def abandon(self) -> None:
+        self._shelving.abandon()
+        self._under_way.clear()
+
     async def answer(
         self, found: Found, wanted: Wanted, make: Make, *, joins: bool, within: float
     ) -> CallResult:
@@ -61,21 +69,24 @@ class Reuse:
             return await self._write(found.supplier.name, make)
         seconds = _seconds(found.supplier.spec, found.tool.tool) if _is_plain(wanted) else None
         began, key = monotonic(), self._key(found, wanted) if seconds else None
+        until = began + within
         if seconds is None or key is None:
             return await make()
         left: bytes | None = _ABANDONED
         while left == _ABANDONED:
-            kept = await self._shelving.load(key)
+            kept = await self._shelving.load(key, until - monotonic())
             other = self._under_way.get(key) if joins and kept is None else None
             if other is not None:
-                async with asyncio.timeout(within - (monotonic() - began)):
+                async with asyncio.timeout(until - monotonic()):
                     left = await asyncio.shield(other)
             elif kept is not None and (raw := _read(kept)) is not None:
                 return _again(found, raw, began)
             else:
                 break
         raw = _read(left) if left else None
-        return await self._make(key, make, seconds) if raw is None else _again(found, raw, began)
+        if raw is not None:
+            return _again(found, raw, began)
+        return await self._make(key, make, seconds, until)
 
     async def _write(self, server: str, make: Make) -> CallResult:
         self._stamps[server] = uuid.uuid4().hex
@@ -84,7 +95,7 @@ class Reuse:
         finally:
             self._stamps[server] = uuid.uuid4().hex
 
-    async def _make(self, key: str, make: Make, seconds: float) -> CallResult:
+    async def _make(self, key: str, make: Make, seconds: float, until: float) -> CallResult:
         under_way: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         first = self._under_way.setdefault(key, under_way) is under_way
         value: bytes | None = _ABANDONED
@@ -99,7 +110,7 @@ class Reuse:
                 del self._under_way[key]
                 under_way.set_result(value)
         if value is not None:
-            await self._shelving.save(key, value, seconds)
+            await self._shelving.save(key, value, seconds, until - monotonic())
         return result
 
     def _key(self, found: Found, wanted: Wanted) -> str | None:
@@ -115,10 +126,12 @@ class Reuse:
         return hashlib.sha256(written.encode()).hexdigest()
 
     def _whose(self, found: Found) -> list[Any]:
+        """What has no address is this runtime's alone: the same command in another directory, or
+        with another environment, is another program."""
         spec, caller = found.supplier.spec, found.speaker.identity
         named = caller is not None and caller.principal is not None
         told = told_apart(identity(found.headers or {}, spec.neutral_headers), named=named)
-        only_here = spec.server is not None or (self._authorized and not named)
+        only_here = not (spec.url or spec.urls) or (self._authorized and not named)
         return [caller.key if caller else None, told, self._own if only_here else ""]
 
 
