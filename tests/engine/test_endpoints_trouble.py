@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -124,8 +125,9 @@ async def test_a_challenge_is_the_servers_and_not_taken_elsewhere() -> None:
 class Renewing:
     """Has a better token once it is asked for one."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes: float = 0.0) -> None:
         self.token, self.urls = "old", set[str]()
+        self.takes, self.asked = takes, 0
 
     async def headers(
         self, server: str, principal: str | None, method: str, url: str
@@ -134,6 +136,8 @@ class Renewing:
         return {"authorization": f"Bearer {self.token}"}
 
     async def challenged(self, status: int, headers: Any) -> bool:
+        self.asked += 1
+        await asyncio.sleep(self.takes)
         renewed, self.token = self.token != "new", "new"
         return renewed
 
@@ -146,6 +150,42 @@ async def test_an_address_that_challenges_is_asked_again_with_better_credentials
                 await client.call_tool("record", {"key": str(number)})
         assert await runs(servers) == {str(number): 1 for number in range(6)}
         assert auth.urls == {server.url for server in servers}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("when", ["the handshake", "a call"])
+async def test_credentials_are_renewed_once_whichever_addresses_ask_for_it(
+    era: Any, when: str
+) -> None:
+    """Also where one address is slow to say so."""
+    async with addresses(3, era=era, api_key="new") as servers:
+        await servers[0].script(Rule(do=Behaviour(delay=0.2), times=2))
+        auth = Renewing(takes=0.05)
+        async with aclosing(Client(spec_of(servers, balance="call"), auth=auth)) as client:
+            if when == "a call":
+                auth.token = "new"
+                await asyncio.gather(*(client.call_tool("echo", {"text": "hi"}) for _ in range(6)))
+                auth.token = "old"
+            calls = (client.call_tool("record", {"key": str(number)}) for number in range(12))
+            await asyncio.gather(*calls)
+        assert auth.asked == 1
+        ran = await runs(servers)
+        assert {str(number): ran[str(number)] for number in range(12)} == dict.fromkeys(
+            map(str, range(12)), 1
+        )
+
+
+async def test_an_opening_that_others_began_with_older_credentials_is_made_again() -> None:
+    async with addresses(2, era="legacy", api_key="new") as (slow, quick):
+        await slow.script(Rule(do=Behaviour(delay=0.5), times=1))
+        auth = Renewing()
+        async with aclosing(Client(spec_of([slow, quick], balance="call"), auth=auth)) as client:
+            first = [asyncio.create_task(client.call_tool("echo", {"text": "a"})) for _ in range(2)]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            assert auth.asked == 1
+            more = (client.call_tool("echo", {"text": "b"}) for _ in range(4))
+            await asyncio.gather(*first, *more)
+        assert auth.asked == 1
 
 
 async def test_addresses_may_be_of_different_eras() -> None:

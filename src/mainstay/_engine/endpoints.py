@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mainstay._engine.ground import Ground
     from mainstay._engine.keeper import Keeper
     from mainstay._engine.outgoing import Setback
+    from mainstay._engine.renewing import Renewing
     from mainstay.auth import Authorizer
 
 _TURNS = itertools.count(1)
@@ -37,7 +38,12 @@ class Endpoints:
     """The keepers of one client, for as long as it lives. Most servers have one address."""
 
     def __init__(
-        self, balance: Literal["session", "call"], keepers: Iterable[Keeper], *, stored: bool
+        self,
+        balance: Literal["session", "call"],
+        keepers: Iterable[Keeper],
+        renewing: Renewing,
+        *,
+        stored: bool,
     ) -> None:
         self.keepers, self._balance = tuple(keepers), balance
         self._only = self.keepers[0] if len(self.keepers) == 1 else None
@@ -45,7 +51,7 @@ class Endpoints:
         self._order = random.sample(self.keepers, len(self.keepers))
         self.leader = self._order[0]
         """Who is asked whatever is not a call."""
-        self._stored = stored
+        self._stored, self._renewing = stored, renewing
         self._recalling: asyncio.Task[None] | None = None
         if self._only is None:
             self.leader = self._given(self._least(monotonic(), ()))
@@ -54,19 +60,22 @@ class Endpoints:
     def of(cls, core: Core, headers: Mapping[str, str], auth: Authorizer | None) -> Self:
         """Those of a client. Making them does no I/O."""
         from mainstay._engine.keeper import Keeper
+        from mainstay._engine.renewing import Renewing
 
+        renewing = Renewing(auth)
         specs = core.spec.each
         grounds = core.setup.grounds or (None,) * len(specs)
         shown = [redact_url(spec.url) for spec in specs] if len(specs) > 1 else [""]
         keepers = [
-            Keeper(core, spec, ground, headers=headers, auth=auth, endpoint=url)
+            Keeper(core, spec, ground, headers=headers, renewing=renewing, endpoint=url)
             for spec, ground, url in zip(specs, grounds, shown, strict=True)
         ]
-        return cls(core.spec.balance, keepers, stored=core.setup.store is not None)
+        return cls(core.spec.balance, keepers, renewing, stored=core.setup.store is not None)
 
     async def aclose(self, *, for_good: bool) -> None:
         for keeper in self.keepers:
             keeper.terminate = True if for_good else keeper.terminate
+        self._renewing.settle()
         if self._only is not None:
             await self._only.aclose()
             return
@@ -79,6 +88,7 @@ class Endpoints:
     def abandon(self) -> None:
         for keeper in self.keepers:
             keeper.abandon()
+        self._renewing.settle()
         self._recalling = None
 
     async def settled(self) -> None:

@@ -23,6 +23,7 @@ from mainstay._engine.ground import Ground
 from mainstay._engine.home import Home
 from mainstay._engine.negotiate import Agreement
 from mainstay._engine.opening import Opener
+from mainstay._engine.renewing import Renewing
 from mainstay._engine.resuming import Resuming
 from mainstay._engine.reviving import Reviving
 from mainstay._engine.setup import Keeping
@@ -33,7 +34,6 @@ from mainstay._rules.recovery import Channel
 from mainstay._version import __version__
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.exchange import broken
-from mainstay.auth import Authorizer
 from mainstay.config import ServerSpec
 from mainstay.events import Connected, Disconnected
 
@@ -51,16 +51,18 @@ class Keeper:
         ground: Ground | None,
         *,
         headers: Mapping[str, str],
-        auth: Authorizer | None,
+        renewing: Renewing,
         endpoint: str = "",
     ) -> None:
-        self.spec, self.auth, self._endpoint = spec, auth, endpoint
+        self.spec, self.renewing, self._endpoint = spec, renewing, endpoint
         self._whose, self._setup, self._shared_ground = whose, whose.setup, ground
         self.session_rows = (*whose.setup.session_rows, *SESSION_ROWS)
         self._headers = {**basic_auth(spec.url), **headers}
         self._store, self.terminate = whose.setup.store, whose.setup.terminate_on_close
         self._inputs, self._emit, self._watch = whose.inputs, whose.emit, whose.watch
         self._generation = 0
+        self.opened_in = 0
+        """With the credentials of which epoch it was last opened, or tried to."""
         self._reset()
 
     def _reset(self) -> None:
@@ -72,15 +74,13 @@ class Keeper:
         one_by_one = spec.serialize and not spec.url
         self.gate = asyncio.Semaphore(1) if one_by_one else self.ground.gate
         self.closed = asyncio.Event()
-        self.auth_lock = asyncio.Lock()
-        self.auth_epoch = 0
         self.home = Home(self.spec.name)
         self._opening: asyncio.Task[Connection | Exception] | None = None
         self._closing: asyncio.Task[None] | None = None
         self.belonging = Belonging(
             spec,
             self._headers,
-            authorized=self.auth is not None,
+            authorized=self.renewing.auth is not None,
             settled=self._store is not None and self._setup.principal is None,
             vouched=self._setup.vouched,
         )
@@ -95,7 +95,7 @@ class Keeper:
         return Opener(
             self.spec,
             headers=self._headers,
-            credentials=credentials(self.spec, self._setup, self.auth),
+            credentials=credentials(self.spec, self._setup, self.renewing.auth),
             ground=self.ground,
             client_info=Implementation.model_validate(self._setup.client_info or CLIENT_INFO),
             callbacks=self._inputs.callbacks(),
@@ -137,7 +137,7 @@ class Keeper:
         if connection is not None:
             self.retire(connection, lost=True, reason="it ended by itself")
         if self._opening is None or self._opening.done():  # done: a task that started eagerly
-            loop = asyncio.get_running_loop()
+            loop, self.opened_in = asyncio.get_running_loop(), self.renewing.epoch
             self._opening = loop.create_task(self._open_next(), context=Context())
         return await asyncio.shield(self._opening)
 

@@ -162,7 +162,7 @@ class Pursuit:
     async def _send(self) -> dict[str, Any] | Setback:
         if self.epoch != self._endpoints.epoch:
             raise closed_meanwhile(self._keeper.spec.name, self._out, self)
-        connection, auth_epoch = None, self._keeper.auth_epoch
+        connection, epoch = None, self._keeper.renewing.epoch
         attempt = self._attempt = Attempt(
             deliver=self._out.deliver,
             wants_progress=self._out.wants_progress,
@@ -172,7 +172,9 @@ class Pursuit:
         try:
             found = await self._endpoints.ready(self._keeper, self._tried, self.clock.left)
             if not isinstance(found, Connection):
-                return Setback(self._why_unopened(found), None, auth_epoch)
+                # It may have begun before, for another.
+                epoch = min(epoch, self._keeper.opened_in)
+                return Setback(self._why_unopened(found), None, epoch)
             connection = found
             return await self._send_on(connection, attempt)
         except asyncio.CancelledError:
@@ -187,7 +189,7 @@ class Pursuit:
             raise
         except Exception as error:
             failure = self._our_fault(error, attempt)
-        return Setback(failure, connection, auth_epoch)
+        return Setback(failure, connection, epoch)
 
     async def _send_on(self, connection: Connection, attempt: Attempt) -> dict[str, Any]:
         self.era = connection.era
