@@ -273,7 +273,7 @@ class Runtime(Asking):
 
     async def forget(self, principal: str) -> None:
         """End the sessions of this principal, also those that a store keeps, and forget what it was
-        shown. Its calls under way end first."""
+        shown. What its calls under way bring is neither used again nor set aside."""
         await self._house.forget(principal)
 
     def observe(self, observer: Observer) -> Observation:

@@ -1,5 +1,6 @@
 """Results that are larger than whoever called wants to read at once."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -19,7 +20,7 @@ from mainstay import blocking as mainstay_blocking
 from mainstay._runtime.oversized import Spill, size_of, truncated
 from mainstay.adapters._telling import sentence
 from mainstay.testing import Behaviour, Rule
-from tests.runtime._identity import house, named, nameless
+from tests.runtime._identity import BOUND, house, named, nameless
 from tests.runtime._life import Ear
 
 LIMIT = 1_000
@@ -222,18 +223,38 @@ async def test_what_was_set_aside_goes_with_its_principal_its_server_and_its_run
             await runtime.read_result(handle)
 
 
+async def test_what_a_call_brings_after_its_principal_was_forgotten_is_not_set_aside() -> None:
+    async with house("modern", policy("spill")) as (server, runtime):
+        await server.script(Rule(tool="big", do=Behaviour(delay=0.5), times=2))
+        calls = [
+            asyncio.create_task(runtime.call("kit.big", BIG, context=named(name)))
+            for name in ("ada", "bob")
+        ]
+        await server.requests(tool="big", at_least=2)
+        async with asyncio.timeout(BOUND):
+            await runtime.forget("ada")
+            adas, bobs = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(adas, ResultTooLarge)
+        assert len(adas.result.text) == 5_000
+        assert (await runtime.read_result(handle_of(bobs), context=named("bob"))).total == 5_000
+        again = await runtime.call("kit.big", BIG, context=named("ada"))
+        assert (await runtime.read_result(handle_of(again), context=named("ada"))).total == 5_000
+
+
 # -- with results that are used again ----------------------------------------------------------
 
 
-async def test_an_equal_call_is_given_a_handle_of_its_own_to_the_same() -> None:
+async def test_an_equal_call_of_the_same_caller_is_given_the_same_handle() -> None:
     spec = policy("spill", cache_results=60)
     async with house("modern", spec, server={"tools": [READ]}) as (server, runtime):
         results = [await runtime.call("kit.read", {"x": "y" * 3_000}) for _ in range(2)]
         assert [result.cached for result in results] == [False, True]
         assert await server.executions("read") == 1
         first, second = [await runtime.read_result(handle_of(result)) for result in results]
-        assert handle_of(results[0]) != handle_of(results[1])
+        assert handle_of(results[0]) == handle_of(results[1])
         assert first == second
+        others = await runtime.call("kit.read", {"x": "y" * 3_000}, context=named("bob"))
+        assert handle_of(others) != handle_of(results[0])
 
 
 async def test_what_is_too_large_is_an_error_each_time() -> None:
@@ -257,11 +278,34 @@ async def test_what_is_kept_is_bounded_and_the_oldest_makes_room() -> None:
     async with house("modern") as (_, runtime):
         tool = await _aside(runtime)
         spill = Spill(most=10_000)
-        handles = [spill.put(tool, None, "x" * 2_000) for _ in range(10)]
+        handles = [spill.put(tool, None, f"{n}" * 2_000) for n in range(10)]
         assert len(spill) == 4
-        assert spill.get(str(handles[-1])).text == "x" * 2_000
+        assert spill.get(str(handles[-1])).text == "9" * 2_000
         with pytest.raises(NotOffered):
             spill.get(str(handles[0]))
+
+
+async def test_whoever_holds_most_makes_room_and_nobody_else() -> None:
+    async with house("modern") as (_, runtime):
+        tool, spill = await _aside(runtime), Spill(most=10_000)
+        adas = str(spill.put(tool, "ada", "x" * 2_000))
+        bobs = [str(spill.put(tool, "bob", f"{n}" * 2_000)) for n in range(10)]
+        assert spill.get(adas).text == "x" * 2_000
+        assert spill.get(bobs[-1]).text == "9" * 2_000
+        large = str(spill.put(tool, "ada", "y" * 7_000))
+        assert spill.get(large).text == "y" * 7_000, "what was just set aside is there"
+
+
+async def test_what_is_set_aside_again_is_kept_once() -> None:
+    async with house("modern") as (_, runtime):
+        tool, spill = await _aside(runtime), Spill(most=10_000)
+        other = str(spill.put(tool, "ada", "y" * 2_000))
+        handles = {spill.put(tool, "ada", "x" * 2_000) for _ in range(10)}
+        assert (len(handles), len(spill)) == (1, 2)
+        assert spill.get(other).text == "y" * 2_000
+        spill.forget("ada")
+        assert len(spill) == 0
+        assert spill.put(tool, "ada", "x" * 2_000) not in handles
 
 
 async def test_memory_is_counted_in_bytes_not_in_characters() -> None:

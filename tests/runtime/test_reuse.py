@@ -11,6 +11,7 @@ from mainstay import (
     CallNotSentInTime,
     CallRejected,
     Completed,
+    Failed,
     NotPermitted,
     Runtime,
     Started,
@@ -215,12 +216,18 @@ async def test_who_waits_for_another_call_has_a_deadline_of_its_own() -> None:
 async def test_who_waits_for_another_call_can_go_away() -> None:
     async with house("modern", KEPT, server=TOOLS) as (server, runtime):
         await server.script(Rule(tool="read", do=Behaviour(delay=0.1)))
+        ear = Ear(runtime)
         first, second, third = await started(server, runtime, 2)
         second.cancel()
         assert (await third).cached
         assert not (await first).cached
         with pytest.raises(asyncio.CancelledError):
             await second
+        assert (len(ear.of(Started)), len(ear.of(Completed))) == (3, 2)
+        assert [type(event.error) for event in ear.of(Failed)] == [asyncio.CancelledError]
+        figures = runtime.figures.tool("kit", "read")
+        assert (figures.calls, figures.cached, figures.cancelled) == (2, 1, 1)
+        assert figures.in_flight == 0
 
 
 async def test_callers_of_different_identity_wait_for_nobody_else() -> None:

@@ -7,6 +7,7 @@ sent to the one in its place.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -20,7 +21,7 @@ from mainstay._engine.wanted import OnProgress, Wanted
 from mainstay._runtime.desk import Desk
 from mainstay._runtime.finding import Found
 from mainstay._runtime.names import ToolName, parts
-from mainstay._runtime.oversized import fitted
+from mainstay._runtime.oversized import Claim, fitted
 from mainstay.context import CallContext
 from mainstay.errors import (
     CallNotSentInTime,
@@ -51,6 +52,8 @@ class Errand:
         self._began = monotonic()
         self._whole: CallResult | None = None
         """The result before it was fitted."""
+        self._claim: Claim | None = None
+        """From when it is known who calls."""
 
     async def carry_out(self, emit: Emit | None = None) -> CallResult:
         try:
@@ -60,6 +63,8 @@ class Errand:
         except BaseException as error:
             self._tell_failure(error, emit)
             raise
+        caller = found.speaker.identity
+        self._claim = self._desk.spill.claim(caller.key if caller else None)
         try:
             if found.supplier.spec.cache_results:
                 return await self._reuse(found, lease, emit)
@@ -87,8 +92,11 @@ class Errand:
         """By a call, or by what an equal one has brought or is about to."""
         joins, within = emit is None and self._wanted.on_progress is None, self._left(found) or 0
         made: list[CallResult] = []
+        begun = False
 
         async def make() -> CallResult:
+            nonlocal begun
+            begun = True
             made.append(await self._call(found, lease, emit))
             return self._whole or made[0]  # what is kept for others is not cut
 
@@ -103,6 +111,10 @@ class Errand:
             late = self._late(found)
             self._tell_failure(late, emit)
             raise late from None
+        except asyncio.CancelledError as error:
+            if not begun:  # it waited for an equal one: nobody has told of it
+                self._tell_failure(error, emit)
+            raise
         except ResultTooLarge as error:
             if error.attempts == 0:  # of what was kept: nobody has told of it
                 self._tell_failure(error, emit)
@@ -113,9 +125,9 @@ class Errand:
         return result
 
     def _fitted(self, found: Found, result: CallResult) -> CallResult:
+        assert self._claim is not None
         self._whole = result
-        spec, caller = found.supplier.spec, found.speaker.identity
-        return fitted(result, spec, found.tool, self._desk.spill, caller.key if caller else None)
+        return fitted(result, found.supplier.spec, found.tool, self._desk.spill, self._claim)
 
     # -- before sending -------------------------------------------------------------------------
 

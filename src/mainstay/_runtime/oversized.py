@@ -2,8 +2,8 @@
 
 By the server's configuration such a result is an error that holds it, or as much of it as fits and
 says so, or it is set aside here and read in parts. What is set aside is its caller's alone, for as
-long as that may call its tool, and is kept for a while, within a bound: the oldest makes room.
-Nothing of it is altered.
+long as that may call its tool, and is kept for a while, within a bound: the oldest of whoever holds
+most makes room. The same is kept once, and nothing of it is altered.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from mainstay._catalogue.tool import Tool
 from mainstay._rules.naming import model_name
@@ -69,26 +70,55 @@ class Aside:
         """Bytes: a text that is not plain ASCII takes up to four for a character."""
         return sys.getsizeof(self.text)
 
+    @property
+    def key(self) -> tuple[str | None, str, str, str]:
+        return self.owner, *self.tool.key, self.text
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Claim:
+    """What calls under way have to set something aside by, until their owner is forgotten."""
+
+    owner: str | None
+    is_void: bool = False
+
 
 class Spill:
     """One for each runtime."""
 
     def __init__(self, most: int = MOST) -> None:
         self._kept: OrderedDict[str, Aside] = OrderedDict()
+        self._handles: dict[tuple[str | None, str, str, str], str] = {}
+        """By owner, server, tool and text: the same is kept once."""
+        self._held: dict[str | None, int] = {}
+        """Bytes, of each owner."""
+        self._claims: WeakValueDictionary[str | None, Claim] = WeakValueDictionary()
         self._most, self._size = most, 0
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def claim(self, owner: str | None) -> Claim:
+        """For as long as a call is under way."""
+        found = self._claims.get(owner)
+        if found is None:
+            found = self._claims[owner] = Claim(owner)
+        return found
 
     def put(self, tool: Tool, owner: str | None, text: str) -> str | None:
         """Its handle; None: it is larger than all that may be kept."""
         aside = Aside(tool, owner, text, monotonic() + KEPT)
         if aside.size > self._most:
             return None
-        handle = f"result-{secrets.token_hex(16)}"
-        self._kept[handle] = aside
+        handle = self._handles.get(aside.key)
+        if handle is None:
+            handle = f"result-{secrets.token_hex(16)}"
+        else:
+            self._drop(handle)
+        self._make_room(aside.size)
+        self._kept[handle], self._handles[aside.key] = aside, handle
         self._size += aside.size
-        self._make_room()
+        self._held[owner] = self._held.get(owner, 0) + aside.size
         return handle
 
     def get(self, handle: str) -> Aside:
@@ -100,21 +130,33 @@ class Spill:
         return found
 
     def forget(self, owner: str) -> None:
-        """What was set aside for this identity."""
+        """What was set aside for this identity, and what its calls under way would set aside."""
+        claim = self._claims.pop(owner, None)
+        if claim is not None:
+            claim.is_void = True
         for handle in [handle for handle, aside in self._kept.items() if aside.owner == owner]:
-            self._size -= self._kept.pop(handle).size
+            self._drop(handle)
 
     def clear(self) -> None:
-        self._kept.clear()
+        for kept in (self._kept, self._handles, self._held):
+            kept.clear()
         self._size = 0
 
-    def _make_room(self) -> None:
-        while self._kept and (self._size > self._most or self._oldest.until < monotonic()):
-            self._size -= self._kept.popitem(last=False)[1].size
+    def _make_room(self, size: int = 0) -> None:
+        """For so many bytes more: of whoever holds most, the oldest goes."""
+        while self._kept and (oldest := next(iter(self._kept.items())))[1].until < monotonic():
+            self._drop(oldest[0])
+        while self._size + size > self._most:
+            most = max(self._held, key=lambda owner: self._held[owner])
+            self._drop(next(handle for handle, one in self._kept.items() if one.owner == most))
 
-    @property
-    def _oldest(self) -> Aside:
-        return next(iter(self._kept.values()))
+    def _drop(self, handle: str) -> None:
+        aside = self._kept.pop(handle)
+        del self._handles[aside.key]
+        self._size -= aside.size
+        self._held[aside.owner] -= aside.size
+        if not self._held[aside.owner]:
+            del self._held[aside.owner]
 
 
 def gone(handle: str) -> NotOffered:
@@ -130,17 +172,17 @@ def part(found: Aside, start: int, length: int) -> ResultPart:
 
 
 def fitted(
-    result: CallResult, spec: ServerSpec, tool: Tool, spill: Spill, owner: str | None
+    result: CallResult, spec: ServerSpec, tool: Tool, spill: Spill, claim: Claim
 ) -> CallResult:
-    """The result as it is handed on."""
+    """The result as it is handed on. For whoever was forgotten meanwhile nothing is set aside."""
     limit = spec.result_limit
     if limit is None or (size := size_of(result.raw)) <= limit:
         return result
     if spec.oversized == "truncate":
         return replace(result, raw=truncated(result.raw, limit, size))
-    if spec.oversized == "spill":
+    if spec.oversized == "spill" and not claim.is_void:
         text = as_text(result)
-        handle = spill.put(tool, owner, text)
+        handle = spill.put(tool, claim.owner, text)
         if handle is not None:
             return replace(result, raw=_pointer(result.raw, handle, text, size))
     raise ResultTooLarge(
