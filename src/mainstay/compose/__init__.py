@@ -115,7 +115,7 @@ async def run(
     `timeout`: seconds for all of it; without, each call has those of its server. Before anything
     is called it raises `PlanRefused`, or whatever keeps it from knowing what can be called
     (`ServerUnavailable`, `CallNotSentInTime`); after that nothing, whatever becomes of a step. When
-    it is cancelled, the last event, `Finished`, has the account.
+    it is cancelled then, the last event, `Finished`, has the account.
     """
     if timeout is not None and not timeout > 0:
         raise PlanRefused([Problem("timeout", "it is no positive number of seconds")])
@@ -151,4 +151,4 @@ def stream(
             on_event=on_event,
         )
 
-    return Running(watched)
+    return Running(plan, watched)
