@@ -252,6 +252,10 @@ the call goes there at once; that counts neither as one of its replays nor in th
 server. “Here”: as in the tables above, at the same address. When all were tried, the tables above
 count again. “While connecting” is what the opening of a connection met: then nothing of the call
 was sent, so there is little that keeps it from going elsewhere.
+
+A call of a session that is kept (`balance = "session"`) stays with it: the tables above count, as
+if there were one address, until the breaker refuses that address; and where the call would be given
+up because its address cannot be reached (the first row), it goes elsewhere instead.
 """
 
 ADDRESSES_HEAD = ("what was seen", "plain", "marked", "`never`", "`always`", "while connecting")

@@ -281,12 +281,84 @@ async def test_an_address_that_asks_for_a_pause_keeps_its_session() -> None:
         home, other = await busy_one(servers)
         pause = Behaviour(status=429, headers={"retry-after": "1"})
         await home.script(Rule(tool="record", do=pause, times=1))
-        await client.call_tool("record", {"key": "meanwhile"})
-        assert await runs([other]) == {"meanwhile": 1}
-        await eventually(lambda: not any(each.resting for each in client.endpoints))
-        await client.call_tool("record", {"key": "after"})
-        assert (await runs([home]))["after"] == 1
+        await client.call_tool("record", {"key": "after a pause"})
+        await client.call_tool("record", {"key": "later"})
+        ran = await runs([home])
+        assert (ran["after a pause"], ran["later"]) == (1, 1)
         assert len({record.session_id for record in await home.requests("tools/call")}) == 1
+        assert not await other.requests()
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Behaviour(status=429, headers={"retry-after": "0"}),
+        Behaviour(status=429),
+        Behaviour(status=503, run=False),
+        Behaviour(drop="after_body", run=False),
+    ],
+    ids=["429 with Retry-After", "429", "503", "reset"],
+)
+async def test_what_may_pass_takes_no_call_out_of_its_session(trouble: Behaviour) -> None:
+    async with addresses(2, era="legacy") as servers, Client(spec_of(servers)) as client:
+        await client.list_tools()
+        await client.call_tool("record_read_only", {"key": "open"})
+        home, other = await busy_one(servers)
+        await home.script(Rule(tool="record_read_only", do=trouble, times=1))
+        for key in ("click", "close"):
+            await client.call_tool("record_read_only", {"key": key})
+        assert await runs([home]) == {"open": 1, "click": 1, "close": 1}
+        assert len({record.session_id for record in await home.requests("tools/call")}) == 1
+        assert not await other.requests()
+
+
+async def test_a_session_that_is_refused_something_is_not_left_for_it() -> None:
+    """One address alone would not have been asked again either."""
+    async with addresses(2, era="legacy") as servers, Client(spec_of(servers)) as client:
+        await client.call_tool("echo", {"text": "hi"})
+        home, other = await busy_one(servers)
+        await home.script(Rule(tool="record", do=Behaviour(status=405)))
+        with pytest.raises(CallNotDelivered):
+            await client.call_tool("record", {"key": "one"})
+        await client.call_tool("echo", {"text": "hi"})
+        assert await calls_at(home) == 3
+        assert not await other.requests()
+
+
+async def test_a_session_is_left_for_good_when_its_breaker_refuses() -> None:
+    async with addresses(2, era="legacy") as servers:
+        spec = spec_of(servers, breaker_threshold=2, breaker_cooldown=0.1)
+        async with Client(spec) as client:
+            await client.list_tools()
+            await client.call_tool("record_read_only", {"key": "before"})
+            home, other = await busy_one(servers)
+            await home.script(Rule(tool="record_read_only", do=Behaviour(status=502, run=False)))
+            await client.call_tool("record_read_only", {"key": "meanwhile"})
+            assert await runs([other]) == {"meanwhile": 1}
+            await home.clear()
+            await eventually(lambda: not any(each.resting for each in client.endpoints))
+            for _ in range(4):
+                await client.call_tool("record_read_only", {"key": "after"})
+        assert await runs([other]) == {"meanwhile": 1, "after": 4}
+        assert len({record.session_id for record in await other.requests("tools/call")}) == 1
+
+
+async def test_a_session_whose_address_cannot_be_reached_is_left_once_and_for_good() -> None:
+    async with addresses(2, era="legacy") as servers:
+        heard: list[Event] = []
+        client = Client(spec_of(servers, keep_alive=0.001, max_replays=1, breaker_threshold=0))
+        client.observe(heard.append, listen=False)
+        await client.call_tool("echo", {"text": "hi"})
+        home, other = await busy_one(servers)
+        await gone(home)
+        for number in range(3):
+            await client.call_tool("record", {"key": str(number)})
+        at_home = [each.attempts for each in client.endpoints if each.url == home.url]
+        await client.aclose()
+        assert await runs([other]) == {str(number): 1 for number in range(3)}
+        assert at_home == [1 + 2]  # the call before, and the first one after: twice
+        left = [event for event in heard if isinstance(event, Disconnected) and not event.asked]
+        assert [event.endpoint for event in left] == [home.url]
 
 
 async def test_a_stored_session_whose_address_is_gone_costs_a_fresh_one_elsewhere() -> None:

@@ -3,9 +3,9 @@
 Each address has a keeper, and so a session, of its own; a session never leaves its address. The one
 that leads is asked whatever is not a call: lists, signs of life, what the server says by itself. A
 call goes to the leader, too, while that keeps a session in which the server may remember something;
-otherwise to the address that has the least to do. An address that is down is left alone until it
-may be tried again. Whether a call that failed may go elsewhere is not decided here but by the rules
-of recovery, like every other replay.
+otherwise to the address that has the least to do. Such a session is left only with its address, and
+for good. An address that is down is left alone until it may be tried again. Whether a call that
+failed may go elsewhere is not decided here but by the rules of recovery, like every other replay.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import itertools
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, Self
 
+from mainstay._rules.recovery import Decision, Standing, decide
 from mainstay.config import redact_url
-from mainstay.errors import FailureKind
+from mainstay.errors import Delivery, FailureKind
 
 if TYPE_CHECKING:
     from mainstay._engine.connection import Connection
@@ -177,6 +178,20 @@ class Endpoints:
 
         return broken("it was not ready while another address could be asked", Attempt())
 
+    def decide(
+        self, keeper: Keeper, setback: Setback, standing: Standing, backoff: float
+    ) -> Decision:
+        """What the rules say. A session that may still be there is not left for what may pass, but
+        where its address cannot be reached and one address alone would be given up."""
+        failure = setback.failure
+        if setback.connection is None and standing.elsewhere:  # whatever the handshake met
+            failure = replace(failure, delivery=Delivery.NOT_SENT)
+        if standing.elsewhere and self._holds(keeper, setback):
+            here = decide(failure, replace(standing, elsewhere=False), backoff=backoff)
+            if here.replay_after is not None or failure.kind is not FailureKind.UNREACHABLE:
+                return here
+        return decide(failure, standing, backoff=backoff)
+
     def note(self, keeper: Keeper, setback: Setback, now: float) -> None:
         """An address that asks for a pause is given it; so is one that cannot even be opened."""
         if self._only is not None or setback.failure.kind is FailureKind.UNAUTHORIZED:
@@ -193,14 +208,35 @@ class Endpoints:
     def _lead(self, now: float, tried: Collection[Keeper]) -> Keeper:
         """The leader, or another in its place if it cannot be it now."""
         leader = self.leader
-        if leader not in tried and leader.ground.admits(now):
+        admitted, kept = leader.ground.breaker.would_admit(now), self._keeps(leader)
+        if leader not in tried and (leader.ground.admits(now) or (kept and admitted)):
             return leader
         found = self._least(now, tried)
-        # One that only asked for a pause keeps its session, and leads again after it.
-        if leader.connection is None or not leader.ground.breaker.would_admit(now):
-            self.leader = found
-            found.listen()
+        if kept and (found in tried or not found.ground.admits(now)):
+            return leader  # nobody is better
+        # Without a session to keep, one that only asked for a pause leads again after it.
+        if kept or leader.connection is None or not admitted:
+            self._follow(found)
         return found
+
+    def _follow(self, found: Keeper) -> None:
+        """Have another lead. A session that was left is not taken up again: what happened since
+        happened elsewhere."""
+        left, self.leader = self.leader, found
+        if left.connection is not None and self._keeps(left):
+            left.retire(left.connection, lost=True, reason="another address leads")
+        found.listen()
+
+    def _keeps(self, keeper: Keeper) -> bool:
+        """Whether all of a client's calls belong into the session that it has there."""
+        return self._balance == "session" and keeper.session_id is not None
+
+    def _holds(self, keeper: Keeper, setback: Setback) -> bool:
+        """Whether what failed belongs to a session that may still be there."""
+        connection, now = setback.connection, asyncio.get_running_loop().time()
+        if self._balance != "session" or keeper is not self.leader or connection is None:
+            return False
+        return connection.wire.session_id is not None and keeper.ground.breaker.would_admit(now)
 
     def _spreads(self, leader: Keeper) -> bool:
         """Whether no session has to be kept together."""

@@ -34,7 +34,7 @@ from mainstay._engine.telling import (
 from mainstay._rules.budget import Backoff
 from mainstay._rules.classify import Evidence, Trouble, classify
 from mainstay._rules.era import Era
-from mainstay._rules.recovery import MENDED, Channel, Decision, Policy, Standing, Step, decide
+from mainstay._rules.recovery import MENDED, Channel, Decision, Policy, Standing, Step
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.cancelling import cancellations, is_cancelled
 from mainstay._wire.fault import CredentialsFault, InvalidAnswer, WireFault
@@ -245,14 +245,11 @@ class Pursuit:
         self.worst = Delivery.worst(self.worst, reached)
 
     def _decide(self, setback: Setback) -> Decision:
-        failure, standing = setback.failure, self._standing(setback)
-        if setback.connection is None and standing.elsewhere:  # whatever the handshake met
-            failure = dataclasses.replace(failure, delivery=Delivery.NOT_SENT)
-        backoff = _BACKOFF.delay(self.attempts, random.random())
-        decision = decide(failure, standing, backoff=backoff)
+        standing, backoff = self._standing(setback), _BACKOFF.delay(self.attempts, random.random())
+        decision = self._endpoints.decide(self._keeper, setback, standing, backoff)
         if decision.elsewhere:
             self._tried.add(self._keeper)
-        elif failure.kind in MENDED:
+        elif setback.failure.kind in MENDED:
             self._last = self._keeper
             return decision
         else:  # all were tried: the next attempt begins anew
