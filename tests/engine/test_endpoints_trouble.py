@@ -425,6 +425,27 @@ async def test_what_a_server_says_is_heard_whichever_address_leads() -> None:
             await eventually(lambda: "kit.extra" in {each.name for each in runtime.catalogue.tools})
 
 
+@pytest.mark.parametrize(
+    ("era", "balance"), [("legacy", "session"), ("legacy", "call"), ("modern", "session")]
+)
+async def test_a_lone_client_hears_the_next_leader_once_its_requests_have_failed(
+    era: Any, balance: Any
+) -> None:
+    async with addresses(2, era=era) as servers:
+        spec = spec_of(servers, balance=balance, keep_alive=0.001, breaker_threshold=2)
+        heard = asyncio.Event()
+        client = Client(spec)
+        client.observe(lambda event: heard.set() if isinstance(event, Changed) else None)
+        async with client:
+            asked = [await server.requests() for server in servers]
+            lead, other = servers if asked[0] else reversed(servers)
+            await gone(lead)
+            for _ in range(4):
+                await client.list_tools(refresh=True)
+            await other.notify("notifications/tools/list_changed", within=PATIENCE)
+            await asyncio.wait_for(heard.wait(), PATIENCE)
+
+
 async def test_a_server_is_listed_once_however_many_addresses_it_has() -> None:
     async with addresses(3, era="modern") as servers:
         async with Runtime.open([spec_of(servers)], live=False) as runtime:
