@@ -34,6 +34,10 @@ def _limits(given: argparse.Namespace) -> Limits:
     return Limits(given.calls, given.seconds, max(200, min(2_000, (given.calls or 0) // 8)))
 
 
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def main() -> int:
     given = _arguments()
     if given.plan:
@@ -41,7 +45,7 @@ def main() -> int:
             print(line)
         return 0
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        findings, judge = asyncio.run(soaked(given.seed, _limits(given), Path(folder)))
+        findings, judge = asyncio.run(soaked(given.seed, _limits(given), Path(folder), tell=_tell))
     for line in report.lines(findings, judge, given.seed):
         print(line)
     found = report.as_json(findings, judge, given.seed)

@@ -25,14 +25,18 @@ _OPTIONS: Options = {
 
 
 async def soaked(
-    seed: int, limits: Limits, folder: Path, runtime_of: Callable[..., Runtime] = Runtime
+    seed: int,
+    limits: Limits,
+    folder: Path,
+    runtime_of: Callable[..., Runtime] = Runtime,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> tuple[Findings, Judge]:
     """What was found, and the judge who knows the counts. Who doubts the judge has another runtime
     made, one that lies.
     """
     async with World(folder) as world:
         edits, store = Edits(world.specs), MemorySessionStore()
-        soak = Soak(Schedule(seed), world, edits, Journals(folder), limits)
+        soak = Soak(Schedule(seed), world, edits, Journals(folder), limits, tell)
         async with soak.witness.listening():
             while not soak.is_over:
                 before = held()

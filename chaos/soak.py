@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,8 +102,15 @@ class Soak:
     """All calls of a schedule, in shifts: one for each runtime. Lives in one event loop."""
 
     def __init__(
-        self, schedule: Schedule, world: World, edits: Edits, journals: Journals, limits: Limits
+        self,
+        schedule: Schedule,
+        world: World,
+        edits: Edits,
+        journals: Journals,
+        limits: Limits,
+        tell: Callable[[str], None],
     ) -> None:
+        self._tell = tell
         self._schedule, self._world, self._edits = schedule, world, edits
         self._journals, self._limits = journals, limits
         self.judge = Judge(schedule)
@@ -250,6 +257,8 @@ class Soak:
         found.recovery, found.moments = max(found.recovery, seconds), found.moments + 1
         found.broken += unserved
         found.broken += self.witness.findings(quiet=True)
+        # So that a soak which is stopped has said something.
+        self._tell(f"{self._next} calls, {len(found.broken)} broken")
 
     async def _take_stock(self) -> None:
         """Without the sessions of principals, so that it is the same at any time."""
