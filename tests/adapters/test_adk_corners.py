@@ -192,4 +192,4 @@ def test_without_adk_its_adapter_says_what_to_install():
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
     )
-    assert "mainstay[adk]" in done.stdout
+    assert "`adk`" in done.stdout

@@ -239,4 +239,4 @@ def test_without_the_sdk_the_error_names_the_extra():
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
-    assert "mainstay[openai-agents]" in done.stdout
+    assert "`openai-agents`" in done.stdout

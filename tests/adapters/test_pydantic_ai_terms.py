@@ -139,4 +139,4 @@ def test_without_pydantic_ai_the_error_names_the_extra():
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
-    assert "mainstay[pydantic-ai]" in done.stdout
+    assert "`pydantic-ai`" in done.stdout

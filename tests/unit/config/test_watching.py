@@ -217,7 +217,7 @@ async def test_without_watchfiles_the_remedy_is_named(
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with pytest.raises(ConfigError) as caught:
         await anext(watch(tmp_path / "mcp.json", env={}))
-    assert "mainstay[watch]" in caught.value.remedy
+    assert "`watch`" in caught.value.remedy
 
 
 async def test_with_watchfiles_a_real_edit_is_seen(tmp_path: Path):
