@@ -111,31 +111,43 @@ async def test_the_result_alone_can_be_waited_for() -> None:
         assert (await running.result()) is running.account
 
 
-async def test_who_leaves_before_anything_began_has_an_account_that_says_so() -> None:
-    plan = Plan(record("a"), Parallel(record("b"), ForEach("each", [1], record("c"), limit=1)))
-    async with opened() as (runtime, (one,)), asyncio.timeout(PATIENCE):
-        for turns in range(3):
-            async with stream(runtime, plan) as running:
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-            account = await running.result()
-            assert running.account is account
-            assert account.cancelled
-            assert not account.ok
-            if not turns:
-                assert {step.state for step in account.steps} == {State.NOT_REACHED}
-                assert [step.name for step in account.steps] == ["a", "b", "each"]
-                assert await one.ledger() == {}
-            assert isinstance([event async for event in running][-1], Finished)
-
-
-async def test_a_plan_that_nobody_asked_for_the_account_of_ends_with_it_all_the_same() -> None:
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_leaves_before_anything_began_has_an_account_that_says_so(turns: int) -> None:
+    plan = Plan(slow("a"), Parallel(record("b"), ForEach("each", [1], record("c"), limit=1)))
     async with opened() as (runtime, _), asyncio.timeout(PATIENCE):
-        async with stream(runtime, Plan(record("a"))) as running:
-            pass
-        (finished,) = [event async for event in running]
+        async with stream(runtime, plan) as running:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        events = [event async for event in running]
+        account = await running.result() if turns % 2 else running.account
+    assert account.cancelled
+    assert [step.name for step in account.steps] == ["a", "b", "each"]
+    assert {step.state for step in account.steps[1:]} == {State.NOT_REACHED}
+    assert isinstance(events[-1], Finished)
+    assert events[-1].account is account
+
+
+async def test_a_plan_that_is_cancelled_while_its_tools_are_looked_for_has_an_account() -> None:
+    heard: list[PlanEvent] = []
+    plan = Plan(record("a"), ForEach("each", [1], record("c"), limit=1))
+    looking = asyncio.Event()
+
+    async def permissions(action: Any, what: Any, context: Any) -> bool:
+        looking.set()
+        await asyncio.Event().wait()
+        return True
+
+    async with opened(permissions=permissions) as (runtime, (one,)), asyncio.timeout(PATIENCE):
+        running = asyncio.create_task(run(runtime, plan, on_event=heard.append))
+        await looking.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await one.ledger() == {}
+    (finished,) = heard
     assert isinstance(finished, Finished)
-    assert finished.account is running.account
+    assert {step.state for step in finished.account.steps} == {State.NOT_REACHED}
+    assert finished.account.cancelled
 
 
 async def test_leaving_early_cancels_the_plan_and_says_what_was_under_way() -> None:

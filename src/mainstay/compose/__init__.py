@@ -20,6 +20,7 @@ Inside: what a plan is (`_parts`, `_conditions`, `_refs`), its JSON (`_writing`,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -45,13 +46,14 @@ from mainstay.compose._events import (
     StepEvent,
     StepProgress,
     StepStarted,
+    tell,
 )
 from mainstay.compose._finding import found
 from mainstay.compose._parts import Fallback, ForEach, Parallel, Part, Plan, Sequence, Step
 from mainstay.compose._problems import PlanRefused, Problem
 from mainstay.compose._reading import plain
 from mainstay.compose._refs import EACH, Ref, ref
-from mainstay.compose._running import Run
+from mainstay.compose._running import Run, not_begun
 from mainstay.compose._schema import plan_schema
 from mainstay.compose._streaming import Running
 from mainstay.context import CallContext
@@ -115,7 +117,7 @@ async def run(
     `timeout`: seconds for all of it; without, each call has those of its server. Before anything
     is called it raises `PlanRefused`, or whatever keeps it from knowing what can be called
     (`ServerUnavailable`, `CallNotSentInTime`); after that nothing, whatever becomes of a step. When
-    it is cancelled then, the last event, `Finished`, has the account.
+    it is cancelled, the last event, `Finished`, has the account.
     """
     if timeout is not None and not timeout > 0:
         raise PlanRefused([Problem("timeout", "it is no positive number of seconds")])
@@ -123,7 +125,11 @@ async def run(
     given = plain(inputs or {})
     shaped = sound(plan)
     measure(shaped, bounds or Bounds())
-    tools = await found(runtime, shaped, context, timeout)
+    try:
+        tools = await found(runtime, shaped, context, timeout)
+    except asyncio.CancelledError:
+        tell(on_event, Finished(server="", account=not_begun(shaped)))
+        raise
     checked = check(shaped, tools, given, bounds)
     return await Run(runtime, checked, given, context, until, on_event).carry_out()
 
@@ -151,4 +157,4 @@ def stream(
             on_event=on_event,
         )
 
-    return Running(plan, watched)
+    return Running(watched)

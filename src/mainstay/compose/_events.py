@@ -7,6 +7,7 @@ where no server is meant.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,10 @@ __all__ = [
     "StepEvent",
     "StepProgress",
     "StepStarted",
+    "tell",
 ]
+
+logger = logging.getLogger("mainstay.compose")
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
@@ -78,3 +82,12 @@ class Finished(PlanEvent):
 
 OnEvent = Callable[[PlanEvent], None]
 """Called with every event, in order. It must not block; what it raises is logged."""
+
+
+def tell(on_event: OnEvent | None, event: PlanEvent) -> None:
+    if on_event is None:
+        return
+    try:
+        on_event(event)
+    except Exception:
+        logger.exception("whoever hears of a plan failed with %s", type(event).__name__)

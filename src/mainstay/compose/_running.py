@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,8 +28,9 @@ from mainstay.compose._events import (
     StepEnded,
     StepProgress,
     StepStarted,
+    tell,
 )
-from mainstay.compose._parts import Fallback, ForEach, Parallel, Part, Sequence, Step, leaves
+from mainstay.compose._parts import Fallback, ForEach, Parallel, Part, Plan, Sequence, Step, leaves
 from mainstay.compose._refs import INPUTS, NOTHING
 from mainstay.compose._values import Nowhere, given_by, given_instead, known, resolved
 from mainstay.context import CallContext
@@ -39,9 +39,7 @@ from mainstay.errors import InvalidArguments
 if TYPE_CHECKING:
     from mainstay.runtime import Runtime
 
-__all__ = ["Run"]
-
-logger = logging.getLogger("mainstay.compose")
+__all__ = ["Run", "not_begun"]
 
 GRACE = 0.2
 """Seconds after the deadline in which calls end by themselves, and say what became of them."""
@@ -257,12 +255,16 @@ class Run:
         )
 
     def _tell(self, event: PlanEvent) -> None:
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(event)
-        except Exception:
-            logger.exception("whoever hears of a plan failed with %s", type(event).__name__)
+        tell(self._on_event, event)
+
+
+def not_begun(plan: Plan) -> Account:
+    """Of a plan that was cancelled before it was known what can be called."""
+    why, blank = "it was cancelled", list[Record]()
+    for leaf in leaves(plan.steps):
+        tool = leaf.tool if isinstance(leaf, Step) else ""
+        blank.append(Record(leaf.name, tool, leaf.name, why=why))
+    return Account(tuple(blank), why, cancelled=True)
 
 
 _FALSE = "its condition was false"

@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from mainstay.compose._account import Account, Record
-from mainstay.compose._checking import sound
+from mainstay.compose._account import Account
 from mainstay.compose._events import Finished, OnEvent, PlanEvent
-from mainstay.compose._parts import ForEach, Plan, Step, leaves
 
 __all__ = ["Running"]
 
@@ -23,8 +21,8 @@ class Running:
     optional: `result()` alone works too.
     """
 
-    def __init__(self, plan: Plan, run: Callable[[OnEvent], Awaitable[Account]]) -> None:
-        self._plan, self._run = plan, run
+    def __init__(self, run: Callable[[OnEvent], Awaitable[Account]]) -> None:
+        self._run = run
         self._task: asyncio.Task[Account] | None = None
         self._events: deque[PlanEvent] = deque()
         self._news = asyncio.Event()
@@ -33,7 +31,6 @@ class Running:
     @property
     def account(self) -> Account:
         """How it went. Only once the plan is over."""
-        self._settle()
         if self._account is None:
             raise RuntimeError("the plan has not ended, or was not started")
         return self._account
@@ -59,7 +56,8 @@ class Running:
     ) -> None:
         task = self._running()
         if not task.done():
-            task.cancel()
+            # Not at once: a task that is cancelled before its first step has no account to give.
+            asyncio.get_running_loop().call_soon(task.cancel)
             await asyncio.wait((task,))
         if not task.cancelled():
             task.exception()  # told by `result`; never "never retrieved"
@@ -73,9 +71,6 @@ class Running:
             if task.done():
                 if not task.cancelled() and (refused := task.exception()) is not None:
                     raise refused
-                self._settle()
-                if self._events:
-                    break
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
@@ -90,25 +85,7 @@ class Running:
         self._events.append(event)
         self._news.set()
 
-    def _settle(self) -> None:
-        """A plan that was given up before it began has told of nothing."""
-        if self._account is None and self._task is not None and self._task.cancelled():
-            self._receive(Finished(server="", account=_not_begun(self._plan)))
-
     def _running(self) -> asyncio.Task[Account]:
         if self._task is None:
             raise RuntimeError("enter it first: async with compose.stream(…) as running")
         return self._task
-
-
-def _not_begun(plan: Plan) -> Account:
-    """Of a plan that was given up before it was known what can be called. Raises `PlanRefused`."""
-    why = "it was cancelled"
-    steps = leaves(sound(plan).steps)
-    return Account(
-        tuple(Record(one.name, _tool(one), one.name, why=why) for one in steps), why, True
-    )
-
-
-def _tool(leaf: Step | ForEach) -> str:
-    return leaf.tool if isinstance(leaf, Step) else ""
