@@ -49,7 +49,7 @@ class FailureKind(enum.Enum):
     THROTTLED = "throttled"
     """429, or 503 with Retry-After."""
     REFUSED = "refused"
-    """A 4xx that is said before anything is done (400, 404, 413, 422 …), without a JSON-RPC body."""
+    """A 4xx that is said before anything is done (400, 404, 413, 422 …), with no JSON-RPC body."""
     UNREADABLE = "unreadable"
     """An answer that is not one: foreign redirect, wrong content type, broken or oversized body."""
     BROKEN = "broken"

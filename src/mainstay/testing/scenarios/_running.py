@@ -35,31 +35,33 @@ BOUND = 45.0
 async def run(
     adapter: type | str,
     *,
-    scenarios: Sequence[Scenario] = SCENARIOS,
+    scenarios: Sequence[Scenario] | None = None,
     era: Era = "legacy",
-    python: str = sys.executable,
+    python: str | None = None,
     jobs: int = 1,
     on_verdict: Callable[[Verdict], None] | None = None,
 ) -> Report:
-    """Drive a client through scenarios: one after the other, or in so many processes at once.
+    """Drive a client through all scenarios, or these: one after the other, or in so many processes
+    at once.
 
     `adapter` is a class (see `Adapter`), or says where it is: `package.module:Name`, or
     `path/to/file.py:Name`. `python` may be that of another environment, which needs the client and
-    nothing of mainstay. `era`: what the server speaks. Raises RuntimeError if the adapter cannot be
-    loaded.
+    nothing of mainstay; without, it is this one's. `era`: what the server speaks. Raises
+    RuntimeError if the adapter cannot be loaded.
     """
     where = adapter if isinstance(adapter, str) else _place_of(adapter)
-    left, verdicts = deque(scenarios), dict[str, Verdict]()
+    chosen, program = SCENARIOS if scenarios is None else scenarios, python or sys.executable
+    left, verdicts = deque(chosen), dict[str, Verdict]()
 
     async def work() -> JsonObject:
-        process = await _started(where, python)
+        process = await _started(where, program)
         facts, fit = process.facts, True
         try:
             while left:
                 scenario = left.popleft()
                 if not fit:
                     await process.close()
-                    process = await _started(where, python)
+                    process = await _started(where, program)
                 verdict, fit = await _judged(scenario, process, era)
                 verdicts[scenario.name] = verdict
                 if on_verdict is not None:
@@ -69,7 +71,7 @@ async def run(
         return facts
 
     facts, *_ = await asyncio.gather(*(work() for _ in range(min(jobs, len(left)))))
-    ordered = tuple(verdicts[scenario.name] for scenario in scenarios)
+    ordered = tuple(verdicts[scenario.name] for scenario in chosen)
     return Report(facts["name"], era, facts["python"], facts["packages"], ordered)
 
 
