@@ -75,7 +75,9 @@ def _facts(runs: Sequence[Run]) -> Iterable[list[str]]:
     yield row("callers that were cancelled", "{callers[cancelled]:,}")
     yield row("callers in a hurry", "{callers[in a hurry]:,}")
     yield row("callers that watched", "{callers[watching]:,}")
-    yield row("latest end of a call, after its deadline", "{latest:.2f} s")
+    yield row(
+        "latest end of a call after its deadline, stalls of the loop left out", "{latest:.2f} s"
+    )
     yield row("longest that the event loop stood still", "{lag:.2f} s")
     yield row("slowest edit of the configuration", "{slowest:.2f} s")
     yield row("longest until all servers served again", "{recovery:.2f} s")
