@@ -31,7 +31,7 @@ END = "\x1e"
 
 TIME = re.compile(r"\b\d+(?:\.\d+)? m?s\b")
 PROMPTED = re.compile(r"^(?:>>> |\.\.\. )+", re.MULTILINE)
-KEPT = re.compile(r'"(\w+)": …')
+KEPT = re.compile(r'"(\w+)": ({"command": "…"[^}]*})')
 TAKEN = re.compile(r'"POST /mcp HTTP/1\.1" 200')
 
 
@@ -174,9 +174,9 @@ class Reader:
                 raise AssertionError(f"{block}: nobody can {unknown}")
 
     def _write(self, file: Path, text: str) -> None:
-        for name in KEPT.findall(text):
+        for name, shown in KEPT.findall(text):
             entry = json.loads(file.read_text(encoding="utf-8"))["mcpServers"][name]
-            text = text.replace(f'"{name}": …', f'"{name}": {json.dumps(entry)}')
+            text = text.replace(shown, json.dumps(entry))
         file.write_text(text, encoding="utf-8")
 
     async def _type(self, block: Block) -> None:

@@ -32,9 +32,7 @@ def shown() -> Iterator[tuple[Block, str]]:
 
 
 def loaded(block: Block, folder: Path) -> Configuration:
-    # An ellipsis stands for what the reader has there already.
-    text = block.text.replace(": …", ': {"command": "python"}')
-    (folder / block.about).write_text(text, encoding="utf-8")
+    (folder / block.about).write_text(block.text, encoding="utf-8")
     (folder / "files.env").write_text("FILES_KEY=f-123\n", encoding="utf-8")
     return load(block.about, cwd=folder, env=ENV)
 
