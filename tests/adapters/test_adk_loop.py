@@ -132,8 +132,7 @@ async def test_a_cancelled_run_cancels_its_call_and_makes_no_answer_of_it(era: s
             await kit.requests(tool="slow", at_least=1)
             await given_up(run)
             assert run.cancelled()
-            (gone,) = await kit.cancelled(at_least=1)
-            assert gone.tool == "slow"
+            assert {gone.tool for gone in await kit.cancelled(at_least=1)} == {"slow"}
             assert responses(await talk.kept()) == []
 
 

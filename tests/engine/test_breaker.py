@@ -42,10 +42,11 @@ async def test_repeated_transport_faults_open_the_breaker_and_a_probe_closes_it(
         assert error.delivery is Delivery.NOT_SENT
         assert await server.requests() == []
         await asyncio.sleep(0.35)  # the cooldown itself: nothing announces its end
-        probe = asyncio.create_task(client.call_tool("slow", {"seconds": 0.2}))
+        probe = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await server.requests("tools/call", "slow", at_least=1)
         others = await together(*(record(client) for _ in range(10)))
         assert {type(other) for other in others} == {ServerUnavailable}
+        await server.hurry()
         assert (await asyncio.wait_for(probe, 5.0)).text == "done"
         assert len(await server.requests("tools/call")) == 1
         results = await together(*(record(client) for _ in range(10)))

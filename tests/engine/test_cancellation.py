@@ -146,13 +146,14 @@ async def test_a_call_is_cancelled_while_it_waits_for_tcp(era: Era, how: str):
 @every_era
 async def test_a_call_is_cancelled_while_it_waits_for_its_turn(era: Era, how: str):
     async with serving(era, spec={"max_in_flight": 1}) as (server, client):
-        first = asyncio.create_task(client.call_tool("slow", {"seconds": 0.3}))
+        first = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await server.requests(tool="slow", at_least=1)
         caller = Cancellable(how, lambda: client.call_tool("record"))
         await anyio.wait_all_tasks_blocked()
         caller.cancel()
         assert await caller.surfaced() == "cancelled"
         assert not first.done()
+        await server.hurry()
         assert (await first).text == "done"
         assert (await client.call_tool("echo", {"text": "next"})).text == "next"
         assert await server.requests(tool="record") == []

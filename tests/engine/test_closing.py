@@ -159,13 +159,14 @@ async def test_a_replaced_session_ends_when_the_last_call_on_it_does():
     refusal = {"code": -32022, "message": "no", "data": {"supported": ["2025-06-18"]}}
     async with serving("legacy") as (server, client):
         await client.connect()
-        old = asyncio.create_task(client.call_tool("slow", {"seconds": 0.3}))
+        old = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         (slow,) = await server.requests(tool="slow", at_least=1)
         renegotiate = Behaviour(status=400, error=refusal)
         await server.script(Rule(tool="record", times=1, do=renegotiate))
         await client.call_tool("record")
         assert not old.done()
         assert client.session_id != slow.session_id
+        await server.hurry()
         assert (await outcome(old)).text == "done"
         async with asyncio.timeout(BOUND):
             while not (ended := await deletions(server)):

@@ -167,13 +167,14 @@ async def test_a_deadline_that_passes_before_the_replay_does_not_hide_an_earlier
 
         def take_the_only_place(event: Event) -> None:
             if isinstance(event, Replaying) and not crowd:
-                crowd.add(asyncio.create_task(client.call_tool("slow", {"seconds": 1.0})))
+                crowd.add(asyncio.create_task(client.call_tool("slow", {"seconds": 60})))
 
         client.observe(take_the_only_place, listen=False)
         error = await failure_of(client.call_tool(TOOL, {"key": KEY}, timeout=0.6))
         assert isinstance(error, CallTimedOut)
         assert error.delivery is Delivery.UNKNOWN
         assert await server.executions(KEY) == 1
+        await server.hurry()
         await asyncio.wait_for(crowd.pop(), 5.0)
 
 
@@ -207,12 +208,13 @@ async def test_a_deadline_that_passes_while_connecting_is_not_delivered(
 @pytest.mark.requirement("P3", "P9")
 async def test_a_deadline_that_passes_while_waiting_for_a_place_is_not_delivered():
     async with talking({"max_in_flight": 1}) as (server, client):
-        first = asyncio.create_task(client.call_tool("slow", {"seconds": 1.0}))
+        first = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await server.requests("tools/call", at_least=1)
         error = await failure_of(client.call_tool("record", {"key": KEY}, timeout=0.2))
         assert isinstance(error, CallNotSentInTime)
         assert error.delivery is Delivery.NOT_SENT
         assert not first.done()
+        await server.hurry()
         await asyncio.wait_for(first, 5.0)
         assert await server.executions(KEY) == 0
 

@@ -199,7 +199,7 @@ async def test_calls_that_run_on_the_old_session_finish_there(encoding: Any):
         old = await opened(server, client)
         keys = [f"slow {n}" for n in range(3)]
         slow = [
-            asyncio.create_task(client.call_tool("slow", {"seconds": 0.5, "key": key}))
+            asyncio.create_task(client.call_tool("slow", {"seconds": 60, "key": key}))
             for key in keys
         ]
         await server.requests("tools/call", "slow", at_least=3)
@@ -207,6 +207,7 @@ async def test_calls_that_run_on_the_old_session_finish_there(encoding: Any):
         await record(client, "new")
         assert not any(call.done() for call in slow)
         assert client.session_id != old
+        await server.hurry()
         results = await together(*slow)
         assert [(result.text, result.attempts) for result in results] == [("done", 1)] * 3
         assert [await server.executions(key) for key in keys] == [1, 1, 1]
@@ -221,7 +222,7 @@ async def test_calls_that_run_on_the_old_session_finish_there(encoding: Any):
 async def test_a_session_that_is_given_up_is_ended_only_after_its_last_call():
     async with talking(era="legacy") as (server, client):
         old = await opened(server, client)
-        slow = asyncio.create_task(client.call_tool("slow", {"seconds": 0.5}))
+        slow = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await server.requests("tools/call", "slow", at_least=1)
         other_version = Behaviour(status=400, error={"code": -32022, "message": "no"})
         await server.script(Rule(tool="record", times=1, do=other_version))
@@ -229,6 +230,7 @@ async def test_a_session_that_is_given_up_is_ended_only_after_its_last_call():
         assert client.session_id not in (None, old)
         assert not slow.done()
         assert "DELETE" not in methods(await server.requests())
+        await server.hurry()
         assert [result.text for result in await together(slow)] == ["done"]
         new = client.session_id
         await client.aclose()

@@ -150,9 +150,10 @@ async def test_a_gap_leaves_the_session_and_the_calls_alone(way: Way) -> None:
         await client.connect()
         await server.notify(TOOLS_CHANGED)
         await ear.until(1)
-        running = asyncio.create_task(client.call_tool("slow", {"seconds": 0.3}))
+        running = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await server.requests(tool="slow", at_least=1)
         await server.break_streams()
+        await server.hurry()
         assert (await running).attempts == 1
         await server.notify(TOOLS_CHANGED)
         await ear.until(2)

@@ -103,7 +103,7 @@ async def test_a_fault_that_is_not_the_pipes_end_costs_the_others_neither_time_n
     async with serving(way, {"max_replays": 0}) as (server, client):
         await client.connect()
         session = client.session_id
-        sibling = asyncio.create_task(client.call_tool("slow", {"seconds": 2.5}))
+        sibling = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await server.arrived("slow", at_least=1)
         assert type(await fault(server, client)) is CallOutcomeUnknown
         assert (await outcome(client.call_tool("echo", {"text": "x"}))).text == "x"
@@ -121,7 +121,7 @@ async def test_a_fault_that_is_not_the_pipes_end_costs_the_others_neither_time_n
 async def test_concurrent_losers_of_an_sse_session_cause_one_replacement_and_others_finish():
     async with serving(SSE) as (server, client):
         await client.connect()
-        old = [asyncio.create_task(client.call_tool("slow", {"seconds": 0.5})) for _ in range(3)]
+        old = [asyncio.create_task(client.call_tool("slow", {"seconds": 60})) for _ in range(3)]
         await server.arrived("slow", at_least=3)
         await server.server.forget_sessions()
         keys = [f"{n}" for n in range(20)]
@@ -129,6 +129,7 @@ async def test_concurrent_losers_of_an_sse_session_cause_one_replacement_and_oth
         results = [await outcome(loser) for loser in losers]
         assert {result.text for result in results} == {"recorded"}
         assert {result.attempts for result in results} <= {1, 2}
+        await server.server.hurry()
         assert [(await outcome(call)).text for call in old] == ["done"] * 3
         assert await server.openings() == 2
         assert await server.ledger() == {"slow": 3, **dict.fromkeys(keys, 1)}

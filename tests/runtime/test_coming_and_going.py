@@ -74,7 +74,7 @@ async def test_reconnecting_all_lets_calls_end_where_they_began():
         Runtime.open(config_of(kit=kit, program=program)) as runtime,
     ):
         held = [
-            doing(runtime.call(f"{name}.slow", {"seconds": 1, "key": f"{name}-{n}"}))
+            doing(runtime.call(f"{name}.slow", {"seconds": 60, "key": f"{name}-{n}"}))
             for name in ("kit", "program")
             for n in range(5)
         ]
@@ -83,6 +83,8 @@ async def test_reconnecting_all_lets_calls_end_where_they_began():
         async with asyncio.timeout(PATIENCE):
             await runtime.reconnect(failed_only=False)
         assert (await runtime.call("kit.echo", {"text": "a"})).text == "a"
+        await kit.hurry()
+        await program.hurry()
         results = await ended(*held)
         assert [getattr(one, "text", one) for one in results] == ["done"] * 10
         assert len(await kit.requests("initialize")) == 2
@@ -131,7 +133,7 @@ async def test_who_waits_for_a_place_at_a_server_that_goes_is_served_or_told_the
     async with ScriptedServer.local(era="legacy") as kit:
         small = {**kit.spec, "max_sessions": 1}
         async with Runtime.open(config_of(kit=small)) as runtime:
-            held = doing(runtime.call("kit.slow", {"seconds": 0.5, "key": "held"}, context=ADA))
+            held = doing(runtime.call("kit.slow", {"seconds": 60, "key": "held"}, context=ADA))
             await kit.requests(tool="slow", at_least=1)
             waiting = doing(runtime.call("kit.record", {"key": "waits"}, context=BOB))
             await asyncio.sleep(0)
@@ -139,6 +141,7 @@ async def test_who_waits_for_a_place_at_a_server_that_goes_is_served_or_told_the
             after = {"kit": {**small, "tags": ["new"]}} if edit == "change" else {}
             async with asyncio.timeout(PATIENCE):
                 await runtime.reload(config_of(**after))
+            await kit.hurry()
             first, second = await ended(held, waiting)
             assert first.text == "done"
             ran = await kit.executions("waits")

@@ -96,9 +96,10 @@ async def test_the_figures_of_a_server_that_was_removed_are_forgotten_and_of_a_c
         ear = Ear(runtime)
         for name in ("kit", "other"):
             await runtime.call(f"{name}.record")
-        held = doing(runtime.call("other.slow", {"seconds": 0.3}))
+        held = doing(runtime.call("other.slow", {"seconds": 60}))
         await kit.requests(tool="slow", at_least=1)
         await runtime.remove("other")
+        await kit.hurry()
         assert (await held).text == "done"
         assert runtime.figures.server("other").calls == 0
         assert "other" not in runtime.figures.as_dict()

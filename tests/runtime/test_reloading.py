@@ -18,7 +18,6 @@ from tests.runtime._life import (
     Ear,
     config_of,
     ended,
-    eventually,
     failure_of,
     sessions_in,
     write,
@@ -128,11 +127,11 @@ async def test_edits_at_once_take_turns():
 async def test_an_edit_that_is_cancelled_leaves_the_runtime_in_use():
     async with (
         ScriptedServer.local() as server,
-        ScriptedServer.local(initialize_delay=60) as slow,
+        ScriptedServer.local(era="legacy", initialize_delay=60) as slow,
         Runtime.open(config_of(one=server)) as runtime,
     ):
         edit = asyncio.create_task(runtime.reload(config_of(one=server, two=slow)))
-        await eventually(lambda: slow.requests())
+        await slow.requests("initialize", at_least=1)
         edit.cancel()
         await ended(edit)
         assert edit.cancelled()

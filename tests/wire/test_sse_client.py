@@ -157,10 +157,11 @@ async def test_a_stream_that_breaks_leaves_calls_under_way_unknown_and_the_next_
 async def test_a_post_that_breaks_fails_its_own_call_only():
     async with sse_server() as server, client_of(server.url) as client:
         await server.script(when("tools/call", tool="record", drop="after_run"))
-        sibling = asyncio.ensure_future(client.call_tool("slow", {"seconds": 0.3}))
+        sibling = asyncio.ensure_future(client.call_tool("slow", {"seconds": 60}))
         await server.requests("tools/call", at_least=1)
         with pytest.raises(CallOutcomeUnknown):
             await client.call_tool("record", {"key": "once"})
+        await server.hurry()
         assert not (await sibling).is_error
         assert await server.executions("once") == 1
         assert await streams_of(server) == 1

@@ -14,6 +14,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_jsonable_python
+
 from mainstay._engine.call import Emit
 from mainstay._engine.core import Core
 from mainstay._engine.inputs import Question, nobody_answers
@@ -174,8 +176,6 @@ class Calling:
         the caller changes meanwhile is none of theirs."""
         if not self._wanted.arguments:
             return {}
-        from pydantic_core import to_jsonable_python
-
         try:
             return to_jsonable_python(dict(self._wanted.arguments), inf_nan_mode="constants")
         except (TypeError, ValueError) as error:

@@ -21,7 +21,14 @@ from mcp_types import DiscoverResult, Implementation
 from pydantic import ValidationError
 
 from mainstay._engine.negotiate import Agreement, adopt, negotiate
-from mainstay._engine.passing import AnyRequest, RawResult, check_modern_result, first_problem
+from mainstay._engine.passing import (
+    CALL,
+    AnyRequest,
+    RawResult,
+    check_call_result,
+    first_problem,
+    stamped_call,
+)
 from mainstay._rules.classify import Trouble
 from mainstay._rules.era import Era, probe_bound
 from mainstay._rules.lifecycle import ConnectionState, accepts_calls, is_over, move
@@ -107,10 +114,11 @@ class Connection:
         self.in_flight += 1
         token = current_attempt.set(attempt)
         try:
-            session: Any = self.session
-            checked = await session.send_request(AnyRequest(method, params), RawResult)
-            if method == "tools/call" and self.era is Era.MODERN:
-                check_modern_result(checked)
+            if method == CALL and self.agreement is not None:
+                checked = await self._call(params, self.agreement.version)
+            else:
+                session: Any = self.session
+                checked = await session.send_request(AnyRequest(method, params), RawResult)
             return attempt.answer or checked
         except ValidationError as error:
             raw = attempt.answer or {}
@@ -123,6 +131,12 @@ class Connection:
             self.in_flight -= 1
             if not self.in_flight and self.state is ConnectionState.DRAINING:
                 self._release.set()
+
+    async def _call(self, params: dict[str, Any] | None, version: str) -> dict[str, Any]:
+        params, options = stamped_call(self.session, params)
+        result = await self.wire.send_raw_request(CALL, params, options)
+        check_call_result(result, version)
+        return result
 
     async def notify(self, method: str) -> None:
         """Tell a legacy server something. A modern one is told nothing."""

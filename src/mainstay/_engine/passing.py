@@ -1,13 +1,24 @@
 """What passes through the SDK's session: requests that are in wire shape already, and results as
 they came. The session stamps the former and checks the latter; nothing is modelled a second time.
+
+A tool's call is only stamped by it. Its result is checked here, against the same models: the
+session would check it, copy it, and check a modern one against models that let anything pass.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
+from mcp.client.session import ClientSession
+from mcp.shared.dispatcher import CallOptions
 from mcp_types import CallToolResult
-from pydantic import ValidationError
+from mcp_types.methods import SERVER_RESULTS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
+
+CALL = "tools/call"
+_PLAIN = {"content", "isError", "resultType"}
 
 
 class RawResult:
@@ -41,10 +52,50 @@ class AnyRequest:
         return {"method": self._method, "params": params}
 
 
-def check_modern_result(result: dict[str, Any]) -> None:
-    """The SDK (2.3.0) takes anything with a result type for a request for input."""
-    if result.get("resultType") == "complete":
+def stamped_call(
+    session: ClientSession, params: dict[str, Any] | None
+) -> tuple[dict[str, Any], CallOptions]:
+    """Parameters and options of a call, as the session's era wants them."""
+    data = AnyRequest(CALL, params).model_dump()
+    options: CallOptions = {}
+    session._stamp(data, options)  # pyright: ignore[reportPrivateUsage]
+    return data["params"], options
+
+
+def check_call_result(result: dict[str, Any], version: str) -> None:
+    """Raises `ValidationError`."""
+    if _is_plain(result):
+        return
+    if version in MODERN_PROTOCOL_VERSIONS and result.get("resultType") == "complete":
+        # Not the version's own: that is a union, whose other member takes anything (2.3.0).
         CallToolResult.model_validate(result, by_name=False)
+    elif (model := _model_of(version)) is not None:
+        model.validate_python(result, by_name=False)
+
+
+def _is_plain(result: dict[str, Any]) -> bool:
+    """Whether it is what most are: some text, and nothing beside that could be wrong. To see that
+    takes a tenth of what a model takes."""
+    content = result.get("content")
+    return (
+        type(content) is list
+        and result.keys() <= _PLAIN
+        and result.get("resultType", "complete") == "complete"
+        and type(result.get("isError", False)) is bool
+        and all(
+            type(block) is dict
+            and len(block) == 2
+            and block.get("type") == "text"
+            and type(block.get("text")) is str
+            for block in cast("list[Any]", content)
+        )
+    )
+
+
+@cache
+def _model_of(version: str) -> TypeAdapter[Any] | None:
+    surface: Any = SERVER_RESULTS.get((CALL, version))
+    return None if surface is None else TypeAdapter(surface)
 
 
 def first_problem(error: ValidationError) -> str:

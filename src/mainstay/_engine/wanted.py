@@ -12,6 +12,8 @@ from mainstay.results import CallResult
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 """Called with progress, total and message, in order, before the call ends."""
 
+_MAPPINGS = ("arguments", "headers", "meta", "input_responses")
+
 
 @dataclass(slots=True)
 class Wanted:
@@ -38,9 +40,9 @@ class Wanted:
         """What is wrong with it, whatever the tool; empty if nothing is."""
         if not isinstance(cast("object", self.name), str):
             return "a tool's name is a text"
-        for what in ("arguments", "headers", "meta", "input_responses"):
+        for what in _MAPPINGS:
             given = getattr(self, what)
-            if given is not None and not isinstance(given, Mapping):
+            if given is not None and type(given) is not dict and not isinstance(given, Mapping):
                 return f"its {what} are no mapping"
         timeout = cast("object", 1 if self.timeout is None else self.timeout)
         if not isinstance(timeout, int | float) or not timeout > 0:

@@ -19,7 +19,7 @@ from mainstay._engine.calling import Calling
 from mainstay._engine.tenancy import Lease, Superseded
 from mainstay._engine.wanted import OnProgress, Wanted
 from mainstay._runtime.desk import Desk
-from mainstay._runtime.finding import Found
+from mainstay._runtime.found import Found
 from mainstay._runtime.names import ToolName, parts
 from mainstay._runtime.oversized import Claim, fitted
 from mainstay.context import CallContext
@@ -53,7 +53,7 @@ class Errand:
         self._whole: CallResult | None = None
         """The result before it was fitted."""
         self._claim: Claim | None = None
-        """From when it is known who calls."""
+        """From when it is known who calls, where results may be set aside."""
 
     async def carry_out(self, emit: Emit | None = None) -> CallResult:
         try:
@@ -63,8 +63,9 @@ class Errand:
         except BaseException as error:
             self._tell_failure(error, emit)
             raise
-        caller = found.speaker.identity
-        self._claim = self._desk.spill.claim(caller.key if caller else None)
+        if found.supplier.spec.result_limit is not None:
+            caller = found.speaker.identity
+            self._claim = self._desk.spill.claim(caller.key if caller else None)
         try:
             if found.supplier.spec.cache_results:
                 return await self._reuse(found, lease, emit)
@@ -125,8 +126,9 @@ class Errand:
         return result
 
     def _fitted(self, found: Found, result: CallResult) -> CallResult:
-        assert self._claim is not None
         self._whole = result
+        if self._claim is None:
+            return result
         return fitted(result, found.supplier.spec, found.tool, self._desk.spill, self._claim)
 
     # -- before sending -------------------------------------------------------------------------
@@ -144,7 +146,9 @@ class Errand:
     async def _find(self) -> tuple[Found, Lease]:
         wanted, desk = self._wanted, self._desk
         desk.check_open()
-        found = await desk.find(self._name, self._context, wanted.headers, self._left(None))
+        found = desk.find_now(self._name, self._context, wanted.headers)
+        if found is None:
+            found = await desk.find(self._name, self._context, wanted.headers, self._left(None))
         if found.lease is not None:
             return found, found.lease
         sessions, identity = found.supplier.sessions, found.speaker.identity
@@ -187,7 +191,7 @@ class Errand:
             wanted.request_state,
             self._context,
             settled=True,
-            fit=partial(self._fitted, found) if found.supplier.spec.result_limit else None,
+            fit=None if self._claim is None else partial(self._fitted, found),
         )
 
     def _late(self, found: Found) -> CallNotSentInTime:

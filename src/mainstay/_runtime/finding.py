@@ -10,24 +10,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from mainstay._catalogue.catalogue import Catalogue
-from mainstay._catalogue.stock import TOOLS, Stock
+from mainstay._catalogue.stock import Stock
 from mainstay._catalogue.supplier import Supplier
 from mainstay._catalogue.tool import Caller, Tool
 from mainstay._engine.home import Home
-from mainstay._engine.tenancy import Lease, Superseded
+from mainstay._engine.tenancy import Superseded
 from mainstay._rules import headers as header_rules
-from mainstay._rules.identity import Identity
+from mainstay._runtime.found import Found, asked
 from mainstay._runtime.gate import Gate
 from mainstay._runtime.names import ToolName, named, parts
-from mainstay._runtime.speaking import PATIENCE, HeaderProvider, Left, Speaker, speaker_for
+from mainstay._runtime.speaking import (
+    PATIENCE,
+    HeaderProvider,
+    Left,
+    Speaker,
+    speaker_for,
+    speaker_without,
+)
 from mainstay._runtime.views import Views
 from mainstay.context import CallContext
 from mainstay.errors import (
-    CallError,
     CallNotSentInTime,
     ConfigError,
     Delivery,
@@ -37,19 +43,6 @@ from mainstay.errors import (
     UnknownServer,
     UnknownTool,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A tool, where it is, and who wants it."""
-
-    supplier: Supplier
-    stock: Stock
-    tool: Tool
-    speaker: Speaker
-    headers: Mapping[str, str] | None = field(repr=False)
-    lease: Lease | None
-    """The client that had to be lent to find it."""
 
 
 class Finding(Views):
@@ -90,6 +83,24 @@ class Finding(Views):
         within: float | None = None,
     ) -> Speaker:
         return await speaker_for(supplier.spec, context, headers, self._provider, within)
+
+    def find_now(
+        self, name: ToolName, context: CallContext | None, headers: Mapping[str, str] | None
+    ) -> Found | None:
+        """What `find` would find; None if somebody might have to be asked for it."""
+        if self._provider is not None or not self.gate.is_open or isinstance(name, Tool):
+            return None
+        server, tool = parts(name)
+        supplier = self.suppliers.get(server)
+        if supplier is None:
+            return None
+        speaker = speaker_without(supplier.spec, context, headers)
+        stock = supplier.known(speaker.identity)
+        meant = stock.tools.get(tool) if stock is not None else None
+        if stock is None or meant is None:
+            return None
+        sent = speaker.headers(supplier.spec, meant.headers)
+        return Found(supplier, stock, meant, speaker, sent)
 
     async def find(
         self,
@@ -159,7 +170,7 @@ class Finding(Views):
                 within = left if timeout is not None else Left(supplier.spec.timeouts.call)
                 if identity is not None and supplier.spec.session != "shared":
                     lease = await supplier.sessions.lend(identity, within() or 0)
-                stock = await _asked(supplier, identity, within() or 0, lease)
+                stock = await asked(supplier, identity, within() or 0, lease)
             meant = stock.tools.get(tool)
             if meant is None or not await self._may_call(meant, context, left()):
                 return None
@@ -257,7 +268,7 @@ class Finding(Views):
             return None
         try:
             speaker = await self.speaker(supplier, context, None)
-            return await _asked(supplier, speaker.identity, supplier.spec.timeouts.call)
+            return await asked(supplier, speaker.identity, supplier.spec.timeouts.call)
         except Superseded:
             if not (self.is_open and tries):
                 raise
@@ -268,20 +279,6 @@ class Finding(Views):
     ) -> list[Tool]:
         hits = await super().search(query, limit, context, tags)
         return [replace(hit, caller=self._caller, context=context) for hit in hits]
-
-
-async def _asked(
-    supplier: Supplier, identity: Identity | None, within: float, lease: Lease | None = None
-) -> Stock:
-    """What is offered to this identity. Whatever became of that question, nothing was called."""
-    try:
-        return await supplier.stock_for(identity, within, frozenset({TOOLS}), lease)
-    except CallError as error:
-        failed = error
-    text = f"{supplier.name} cannot say what it offers ({failed.failure or 'no answer'})."
-    raise ServerUnavailable(
-        f"{text} It did not run", server=supplier.name, last_failure=failed.failure
-    ) from failed
 
 
 def _tool(name: str, view: Catalogue) -> Tool:

@@ -23,7 +23,7 @@ from mainstay._engine.belonging import told_apart
 from mainstay._engine.wanted import Wanted
 from mainstay._rules.headers import identity
 from mainstay._rules.patterns import glob
-from mainstay._runtime.finding import Found
+from mainstay._runtime.found import Found
 from mainstay._runtime.shelving import Shelving
 from mainstay.config import ServerSpec
 from mainstay.results import CallResult

@@ -76,21 +76,45 @@ async def speaker_for(
 ) -> Speaker:
     """Raises `InvalidArguments` for headers that may not be sent, `AuthNeeded` when the provider
     fails: nothing goes out without the identity that it was to have."""
+    if provider is None:
+        return speaker_without(spec, context, headers)
+    context = CallContext() if context is None else context
+    call, task, derived = _said(spec, context, headers)
+    given = await _provided(spec, provider, context, PATIENCE if within is None else within)
+    provided = _checked(spec, given, "the header provider")
+    return _speaker(spec, context, call, task, {**derived, **provided})
+
+
+def speaker_without(
+    spec: ServerSpec, context: CallContext | None, headers: Headers | None
+) -> Speaker:
+    """The same, where there is no provider."""
     if context is None:
-        if not headers and provider is None:
+        if not headers:
             return NOBODY
         context = CallContext()
+    return _speaker(spec, context, *_said(spec, context, headers))
+
+
+def _said(
+    spec: ServerSpec, context: CallContext, headers: Headers | None
+) -> tuple[Headers, Headers, Headers]:
+    """What the call, its context and the configuration say, as headers."""
     if not isinstance(cast("object", context), CallContext):
         raise _refused(spec, f"its context is a CallContext, not {type(context).__name__}")
     if headers and not spec.url:
         why = "a server that is reached without HTTP gets no headers; name a principal instead"
         raise _refused(spec, why)
-    call = _checked(spec, headers, "the call")
-    task = _checked(spec, context.headers, "the context")
-    derived = _checked(spec, _facts(spec, context), "derived_headers")
-    if provider is not None:
-        given = await _provided(spec, provider, context, PATIENCE if within is None else within)
-        derived = {**derived, **_checked(spec, given, "the header provider")}
+    return (
+        _checked(spec, headers, "the call"),
+        _checked(spec, context.headers, "the context"),
+        _checked(spec, _facts(spec, context), "derived_headers"),
+    )
+
+
+def _speaker(
+    spec: ServerSpec, context: CallContext, call: Headers, task: Headers, derived: Headers
+) -> Speaker:
     neutral = spec.neutral_headers
     if "trace" in spec.derived_headers:
         neutral |= {spec.derived_headers["trace"]}

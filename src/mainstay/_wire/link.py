@@ -1,14 +1,11 @@
-"""The HTTP library, behind as little as possible: here and in `reply`, nowhere else.
+"""The HTTP library, behind as little as possible: here, in `turn` and in `reply`, nowhere else.
 
 A `Link` is one HTTP client: its sockets, its trust, its proxy. It sends one HTTP request at a time
 for whoever asks, in the asker's task, and turns whatever aiohttp raises into a `WireFault`. It
 knows nothing of sessions or JSON-RPC.
 
-aiohttp (3.14), as it is used here:
-- a POST is never sent twice, but a GET or DELETE on a reused connection is: switched off;
-- `Body.write_with_length` runs when the first byte is about to be written (the head waits in a
-  buffer until then), so `Attempt.sent` is the truth about "nothing was written";
-- foreign exceptions are never chained: their reprs hold the request's headers.
+Each request is written once, on one connection (`turn`); `Attempt.sent` becomes true in the moment
+before. Foreign exceptions are never chained: their reprs may hold the request's headers.
 """
 
 from __future__ import annotations
@@ -22,19 +19,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.exchange import unreadable
 from mainstay._wire.fault import WireFault
-from mainstay._wire.reply import Body, Reply, fault_of
+from mainstay._wire.reply import Reply, fault_of
 from mainstay._wire.routes import proxy_for, redirected
 from mainstay._wire.tls import context_for
+from mainstay._wire.turn import Address, Turn
 from mainstay.config import ServerSpec, secrets_of_url
 
 _MOST_REDIRECTS = 5
 _DISMISSED_LIMIT = 64 * 1024
-
+_MOST_ADDRESSES = 8
+"""URLs of one server that are kept ready: its own, and those that it refers to."""
 
 _KEEP_ALIVE = [((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1)] + [
     ((socket.IPPROTO_TCP, getattr(socket, name)), value)
@@ -63,10 +63,13 @@ class Link:
         self.secrets = secrets_of_url(spec.url)
         """What the URL holds in confidence."""
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._http = _client(spec, self._url, self._socket)
-        connect = spec.timeouts.connect
-        self._patience = aiohttp.ClientTimeout(total=None, sock_connect=connect)
-        self._unread: set[Reply] = set()
+        self._connector = _connector(spec, self._url, self._socket)
+        self._proxy = proxy_for(spec.proxy, self._url)
+        self._addresses: dict[URL, Address] = {}
+        connect, silence = spec.timeouts.connect, spec.timeouts.silence
+        self._patience = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
+        self._endurance = aiohttp.ClientTimeout(total=None, sock_connect=connect)
+        self._turns: set[Turn] = set()
         self._closed = asyncio.Event()
 
     def resolve(self, reference: str) -> str | None:
@@ -93,7 +96,7 @@ class Link:
         It goes to the server's URL, or `to` one that `resolve` has returned. An answer that
         `may_idle` is a stream on which silence says nothing.
         """
-        timeout = self._patience if may_idle else None
+        timeout = self._endurance if may_idle else self._patience
         url = self._url if to is None else URL(to)
         for _ in range(_MOST_REDIRECTS):
             reply = await self._send_once(method, url, headers, body, attempt, timeout)
@@ -112,31 +115,44 @@ class Link:
         headers: Mapping[str, str],
         body: bytes | None,
         attempt: Attempt,
-        timeout: aiohttp.ClientTimeout | None,
+        timeout: aiohttp.ClientTimeout,
     ) -> Reply:
-        payload = None if body is None else Body(body, attempt)
-        if body is None:
-            attempt.sent = True  # a bodyless request is only ever sent freely repeatable
         try:
-            response = await self._http.request(
-                method,
-                url,
-                headers=headers,
-                data=payload,
-                allow_redirects=False,
-                timeout=timeout or self._http.timeout,
-            )
-        except asyncio.CancelledError:
-            if payload is not None:
-                payload.cut_off()
-            raise
-        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            address = self._address(url)
+            connection = await self._connected(address, timeout)
+            turn = Turn(connection, timeout.sock_read, self._turns.discard)
+            self._turns.add(turn)
+            try:
+                head = address.head(method, headers, None if body is None else len(body))
+                if attempt.revoked or not turn.can_write:
+                    raise ConnectionAbortedError
+                attempt.sent = True
+                turn.write(head if body is None else head + body)
+                answer = await turn.answered()
+            except BaseException:
+                turn.close()
+                raise
+        except (aiohttp.ClientError, HttpProcessingError, OSError, RuntimeError) as error:
             fault = fault_of(error, attempt, None)
         else:
-            reply = Reply(response, attempt, self._unread.discard, payload)
-            self._unread.add(reply)
-            return reply
+            return Reply(turn, answer, attempt)
         raise fault
+
+    def _address(self, url: URL) -> Address:
+        known = self._addresses.get(url)
+        if known is None:
+            if len(self._addresses) >= _MOST_ADDRESSES:
+                self._addresses.clear()
+            known = self._addresses[url] = Address(url, self._proxy)
+        return known
+
+    async def _connected(self, address: Address, timeout: aiohttp.ClientTimeout) -> Any:
+        if self._connector.closed:
+            raise RuntimeError
+        try:
+            return await self._connector.connect(address.connects, [], timeout)
+        except TimeoutError:
+            raise aiohttp.ConnectionTimeoutError from None
 
     async def _dismiss(self, reply: Reply) -> None:
         """Read a body that nobody wants, so that its TCP connection is kept."""
@@ -155,9 +171,9 @@ class Link:
 
     async def aclose(self) -> None:
         self._closed.set()
-        for reply in tuple(self._unread):
-            reply.abandon()
-        await self._http.close()
+        for turn in tuple(self._turns):
+            turn.abandon()
+        await self._connector.close()
         # aiohttp (3.14) leaves those that are still connecting, or still have bytes to send.
         for each in tuple(self._sockets):
             with contextlib.suppress(OSError):
@@ -170,10 +186,7 @@ class Link:
         """
         for each in tuple(self._sockets):
             each.close()
-        connector = self._http.connector
-        self._http.detach()
-        if connector is not None:
-            connector._closed = True  # pyright: ignore[reportPrivateUsage]
+        self._connector._closed = True  # pyright: ignore[reportPrivateUsage]
 
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol = address[:3]
@@ -184,21 +197,10 @@ class Link:
         return made
 
 
-def _client(
+def _connector(
     spec: ServerSpec, url: URL, make_socket: Callable[[Any], socket.socket]
-) -> aiohttp.ClientSession:
+) -> Connector:
     trust: ssl.SSLContext | bool = context_for(spec.tls) if url.scheme == "https" else True
-    http = aiohttp.ClientSession(
-        connector=Connector(
-            limit=0, ssl=trust, keepalive_timeout=spec.keep_alive, socket_factory=make_socket
-        ),
-        timeout=aiohttp.ClientTimeout(
-            total=None, sock_connect=spec.timeouts.connect, sock_read=spec.timeouts.silence
-        ),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        proxy=proxy_for(spec.proxy, url),
-        # Proxies are settled above, once; left to aiohttp, every request would read ~/.netrc, too.
-        trust_env=False,
+    return Connector(
+        limit=0, ssl=trust, keepalive_timeout=spec.keep_alive, socket_factory=make_socket
     )
-    http._retry_connection = False  # pyright: ignore[reportPrivateUsage]
-    return http

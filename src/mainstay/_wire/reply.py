@@ -1,64 +1,31 @@
-"""One HTTP request's body on its way out, and the answer on its way in."""
+"""An HTTP answer on its way in, and what its failures mean."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.payload import BytesPayload, Payload
+from aiohttp.http import RawResponseMessage
+from aiohttp.http_exceptions import HttpProcessingError
 
 from mainstay._rules.classify import Evidence, Trouble
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.fault import WireFault
 from mainstay._wire.routes import seconds_of
+from mainstay._wire.turn import Turn
 
 _KEPT_HEADERS = ("retry-after", "www-authenticate")
-
-
-class Body(BytesPayload):
-    """A request body that notes the moment at which it is written."""
-
-    def __init__(self, value: bytes, attempt: Attempt) -> None:
-        # Not BytesPayload's: it warns of bodies over 1 MiB, as if one could do something about it.
-        Payload.__init__(self, value, content_type="application/json")
-        self._size = len(value)
-        self._transport: asyncio.WriteTransport | None = None
-        self._attempt = attempt
-
-    async def write_with_length(
-        self, writer: AbstractStreamWriter, content_length: int | None
-    ) -> None:
-        if self._attempt.revoked:
-            raise ConnectionAbortedError  # aiohttp gives the connection up; the head is unsent, too
-        self._attempt.sent = True
-        self._transport = writer.transport
-        await writer.write(self._value)
-
-    def cut_off(self) -> None:
-        """Drop what has not left yet. A transport that is only closed goes on sending it."""
-        if self._transport is not None and self._transport.get_write_buffer_size():
-            self._transport.abort()
 
 
 class Reply:
     """An HTTP answer whose body has not been read. Must be `released`, whatever happens."""
 
-    __slots__ = ("_attempt", "_body", "_forget", "_response", "content_type", "headers", "status")
+    __slots__ = ("_answer", "_attempt", "_turn", "content_type", "headers", "status")
 
-    def __init__(
-        self,
-        response: aiohttp.ClientResponse,
-        attempt: Attempt,
-        forget: Callable[[Reply], None],
-        body: Body | None,
-    ) -> None:
-        self._response, self._attempt, self._forget = response, attempt, forget
-        self._body = body
-        self.status = response.status
-        self.headers = response.headers
+    def __init__(self, turn: Turn, answer: RawResponseMessage, attempt: Attempt) -> None:
+        self._turn, self._answer, self._attempt = turn, answer, attempt
+        self.status = answer.code
+        self.headers = answer.headers
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
@@ -74,24 +41,24 @@ class Reply:
 
     @property
     def at_end(self) -> bool:
-        return self._response.content.at_eof()
+        return self._turn.content.at_eof()
 
     async def chunk(self) -> bytes:
         """The next bytes of the body; empty at its end."""
         try:
-            return await self._response.content.readany()
+            return await self._turn.content.readany()
         except (aiohttp.ClientError, OSError) as error:
             fault = fault_of(error, self._attempt, self.status)
         raise fault
 
     async def read(self, limit: int) -> bytes | None:
         """The whole body, or None when it is larger than the limit."""
-        length = self._response.content_length
-        if length is not None and length > limit:
+        if int(self.headers.get("content-length", 0)) > limit:
             return None
         parts: list[bytes] = []
         size = 0
-        while chunk := await self.chunk():
+        while not self.at_end:
+            chunk = await self.chunk()
             size += len(chunk)
             if size > limit:
                 return None
@@ -100,19 +67,15 @@ class Reply:
 
     def release(self) -> None:
         """Keeps the connection if the body was read to its end, closes it otherwise."""
-        self._forget(self)
-        if self._body is not None:
-            self._body.cut_off()
-        self._response.release()
+        self._turn.end()
 
     def discard(self) -> None:
         """Closes the connection: what comes on it cannot be told apart any more."""
-        self._forget(self)
-        self._response.close()
+        self._turn.close()
 
     def abandon(self) -> None:
-        """Wake whoever reads: aiohttp (3.14) lets readers sleep when its session is closed."""
-        self._response.content.set_exception(aiohttp.ClientConnectionError())
+        """Wake whoever reads; there is no time left for more."""
+        self._turn.abandon()
 
 
 def fault_of(error: Exception, attempt: Attempt, status: int | None) -> WireFault:
@@ -144,6 +107,8 @@ def _describe(error: Exception) -> str:
             return "the server closed the connection without an answer"
         case aiohttp.ClientPayloadError():
             return "the answer broke off"
+        case HttpProcessingError():
+            return "the answer is not HTTP"
         case RuntimeError():
             return "the client was closed"
         case OSError():

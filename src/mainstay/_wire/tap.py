@@ -185,7 +185,7 @@ class TappedLink(Link):
         headers: Mapping[str, str],
         body: bytes | None,
         attempt: Attempt,
-        timeout: aiohttp.ClientTimeout | None,
+        timeout: aiohttp.ClientTimeout,
     ) -> Reply:
         sent = [value for name, value in headers.items() if name not in _PLAIN]
         talk = Talk(self._tap, next(self._numbers), (*self._private, *sent))
@@ -208,9 +208,7 @@ class TappedReply(Reply):
     __slots__ = ("_talk",)
 
     def __init__(self, reply: Reply, talk: Talk) -> None:
-        super().__init__(
-            reply._response, reply._attempt, lambda _: reply._forget(reply), reply._body
-        )
+        super().__init__(reply._turn, reply._answer, reply._attempt)
         self._talk = talk
 
     async def chunk(self) -> bytes:

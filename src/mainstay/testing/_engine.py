@@ -53,6 +53,7 @@ class Engine:
         self.texts: dict[str, str] = {}
         self.hints = _methods.NO_CACHE
         self.calls: set[Call] = set()
+        self.hurry = asyncio.Event()
         self.accepted = self.sequence = self._streams = 0
         self._open: dict[Connection, asyncio.Task[None]] = {}
         self._server: asyncio.Server | None = None
@@ -225,8 +226,13 @@ class Engine:
         else:
             self._journal.ran(key, cast(str, name), call.session, headers)
         meta: JsonObject = params.get("_meta") or {}
-        run = _tools.Run(arguments, meta, headers, call.modern, call.emit)
+        run = _tools.Run(arguments, meta, headers, call.modern, call.emit, self.pause)
         return _tools.body_of(cast(str, name))(run)
+
+    async def pause(self, seconds: float) -> None:
+        """A tool takes its time; none any more, once there is a hurry."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.hurry.wait(), seconds)
 
     def gave_up(self, call: Call) -> None:
         """The client closed the stream: in the modern era that cancels, in the legacy era it must

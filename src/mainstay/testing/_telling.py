@@ -45,6 +45,8 @@ def _order(engine: Engine, order: str, details: JsonObject) -> Any:
         case "clear":
             engine.rules.clear()
             engine.records.clear()
+        case "hurry":
+            engine.hurry.set()
         case "forget_sessions":
             engine.forget()
         case "set_tools":

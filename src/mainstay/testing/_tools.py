@@ -7,7 +7,6 @@ client in between, is in `_rounds`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -34,6 +33,8 @@ class Run:
     headers: dict[str, str]
     modern: bool
     emit: Emit
+    pause: Callable[[float], Awaitable[None]]
+    """So many seconds, or less when the test is in a hurry."""
 
 
 Body = Callable[[Run], JsonObject | Awaitable[JsonObject]]
@@ -57,7 +58,7 @@ def _record(run: Run) -> JsonObject:
 
 
 async def _slow(run: Run) -> JsonObject:
-    await asyncio.sleep(float(run.arguments.get("seconds", 1.0)))
+    await run.pause(float(run.arguments.get("seconds", 1.0)))
     return text("done")
 
 
@@ -68,7 +69,7 @@ async def _steps(run: Run) -> JsonObject:
         if token is not None:
             params = {"progressToken": token, "progress": step, "total": count}
             run.emit("notifications/progress", {**params, "message": f"step {step} of {count}"})
-        await asyncio.sleep(gap)
+        await run.pause(gap)
     return text(f"{count} steps")
 
 

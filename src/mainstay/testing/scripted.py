@@ -131,6 +131,10 @@ class ScriptedServer:
         await self._until(at_least, within, "gave_up")
         return [Cancelled(**raw) for raw in (await self._home.ask("snapshot"))["cancelled"]]
 
+    async def hurry(self) -> None:
+        """From now on `slow` and `steps` take no time, and those that are at it end at once."""
+        await self._home.ask("hurry")
+
     async def forget_sessions(self) -> None:
         """From now on every session id handed out so far is unknown."""
         await self._home.ask("forget_sessions")

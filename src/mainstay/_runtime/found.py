@@ -1,0 +1,41 @@
+"""What is found for a call, and the question that may have to be asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mainstay._catalogue.stock import TOOLS, Stock
+from mainstay._catalogue.supplier import Supplier
+from mainstay._catalogue.tool import Tool
+from mainstay._engine.tenancy import Lease
+from mainstay._rules.identity import Identity
+from mainstay._runtime.speaking import Speaker
+from mainstay.errors import CallError, ServerUnavailable
+
+
+@dataclass(slots=True)
+class Found:
+    """A tool, where it is, and who wants it. Nobody changes it."""
+
+    supplier: Supplier
+    stock: Stock
+    tool: Tool
+    speaker: Speaker
+    headers: Mapping[str, str] | None = field(repr=False)
+    lease: Lease | None = None
+    """The client that had to be lent to find it."""
+
+
+async def asked(
+    supplier: Supplier, identity: Identity | None, within: float, lease: Lease | None = None
+) -> Stock:
+    """What is offered to this identity. Whatever became of that question, nothing was called."""
+    try:
+        return await supplier.stock_for(identity, within, frozenset({TOOLS}), lease)
+    except CallError as error:
+        failed = error
+    text = f"{supplier.name} cannot say what it offers ({failed.failure or 'no answer'})."
+    raise ServerUnavailable(
+        f"{text} It did not run", server=supplier.name, last_failure=failed.failure
+    ) from failed
