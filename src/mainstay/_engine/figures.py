@@ -114,17 +114,6 @@ class Tally:
         self.last_call_at: float | None = None
         self.times = Times()
 
-    def begin(self, at: float) -> None:
-        self.calls += 1
-        self.in_flight += 1
-        self.last_call_at = at
-
-    def end(self, attempts: int) -> None:
-        self.in_flight -= 1
-        self.attempts += attempts
-        if attempts > 1:
-            self.replays += attempts - 1
-
     def fail(self, kind: str, at: float) -> None:
         self.errors[kind] = self.errors.get(kind, 0) + 1
         self.last_error, self.last_error_at = kind, at
@@ -147,25 +136,27 @@ class Running:
     def done(self, result: CallResult) -> None:
         seconds = perf_counter() - self._began
         bucket, is_error, attempts = bucket_of(seconds), result.is_error, result.attempts
-        for tally in self._over():
-            tally.end(attempts)
+        tallies, self._tallies = self._tallies, ()
+        for tally in tallies:
+            tally.in_flight -= 1
+            tally.attempts += attempts
             tally.times.add(seconds, bucket)
-            if is_error:
-                tally.tool_errors += 1
+            if is_error or attempts > 1:
+                tally.tool_errors += is_error
+                tally.replays += attempts - 1
 
     def failed(self, error: BaseException) -> None:
         kind, at = kind_of(error), time()
         attempts: int = getattr(error, "attempts", 0)
-        for tally in self._over():
-            tally.end(attempts)
+        tallies, self._tallies = self._tallies, ()
+        for tally in tallies:
+            tally.in_flight -= 1
+            tally.attempts += attempts
+            tally.replays += max(attempts - 1, 0)
             if isinstance(error, Exception):
                 tally.fail(kind, at)
             else:
                 tally.cancelled += 1
-
-    def _over(self) -> tuple[Tally, ...]:
-        tallies, self._tallies = self._tallies, ()
-        return tallies
 
 
 class OfServer:
@@ -192,7 +183,9 @@ class Figures:
         """A call begins. Whoever calls this must call `done` or `failed`, whatever happens."""
         tallies, at = self._tallies(server, tool), time()
         for tally in tallies:
-            tally.begin(at)
+            tally.calls += 1
+            tally.in_flight += 1
+            tally.last_call_at = at
         return Running(tallies)
 
     def cached(self, server: str, tool: str) -> None:

@@ -8,6 +8,20 @@ import os
 from mainstay.errors import WrongLoop
 
 
+class _Process:
+    """This one. Asking the system which it is takes longer than all else that a check does."""
+
+    number = os.getpid()
+
+    @classmethod
+    def ask(cls) -> None:
+        cls.number = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Process.ask)
+
+
 class Home:
     """Where a client was first used."""
 
@@ -20,7 +34,7 @@ class Home:
     @property
     def forked(self) -> bool:
         """Whether it is the parent process's."""
-        return self.loop is not None and self._process != os.getpid()
+        return self.loop is not None and self._process != _Process.number
 
     @property
     def is_gone(self) -> bool:
@@ -30,9 +44,11 @@ class Home:
     def check(self) -> None:
         """This is it, if there was none yet. Raises `WrongLoop`."""
         here = asyncio.get_running_loop()
+        if self.loop is here and self._process == _Process.number:
+            return
         if self.loop is None:
-            self.loop, self._process = here, os.getpid()
-        elif self.forked or self.loop is not here:
-            where = "process" if self.forked else "event loop"
-            opened, remedy = self._told
-            raise WrongLoop(f"{opened} {where}. {remedy}, or make a {self._what} here")
+            self.loop, self._process = here, _Process.number
+            return
+        where = "process" if self.forked else "event loop"
+        opened, remedy = self._told
+        raise WrongLoop(f"{opened} {where}. {remedy}, or make a {self._what} here")

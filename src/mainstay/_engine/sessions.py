@@ -47,6 +47,8 @@ class Sessions:
         self._listen, self._ears = listen, ears
         self.grounds = tuple(Ground(each) for each in spec.each)
         self._own = self._tenant(None, own=True)
+        self._own_lease = Lease(self, self._own, None)
+        """Lent to everybody at once: it has nothing to tell them apart."""
         self.admission = Admission(spec.session_bound)
         self._tenants: dict[Place, Tenant] = {}
         self._granted: dict[int, asyncio.Future[Place]] = {}
@@ -76,8 +78,10 @@ class Sessions:
         policy = self.spec.session
         if policy == "call":
             return None
-        if identity is None or policy == "shared":
+        if policy == "shared":
             self._check_shared(identity)
+            return self.lend_own()
+        if identity is None:
             return self.lend_own()
         if self.leaving:
             raise superseded(self.spec.name)
@@ -89,7 +93,7 @@ class Sessions:
         if self.leaving:
             raise superseded(self.spec.name)
         self._own_lent += 1
-        return Lease(self, self._own, None)
+        return self._own_lease
 
     def lend_again(self, lease: Lease) -> Lease:
         if lease.place is None:
@@ -155,8 +159,6 @@ class Sessions:
         return Lease(self, tenant, place)
 
     def _check_shared(self, identity: Identity | None) -> None:
-        if self.spec.session != "shared":
-            return
         caller = identity or NOBODY
         if self._shared_by is None:
             self._shared_by = caller

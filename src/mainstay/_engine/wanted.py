@@ -36,13 +36,25 @@ class Wanted:
     fit: Callable[[CallResult], CallResult] | None = None
     """What is handed on of its result. May raise a `MainstayError` instead."""
 
+    def _is_plain(self) -> bool:
+        """Whether it is what most are: a name, and some arguments."""
+        return (
+            type(self.name) is str
+            and (self.arguments is None or type(self.arguments) is dict)
+            and self.headers is self.meta is self.timeout is None
+            and self.on_progress is self.input_responses is None
+            and self.input == "answer"
+        )
+
     def problem(self) -> str:
         """What is wrong with it, whatever the tool; empty if nothing is."""
+        if self._is_plain():
+            return ""
         if not isinstance(cast("object", self.name), str):
             return "a tool's name is a text"
         for what in _MAPPINGS:
             given = getattr(self, what)
-            if given is not None and type(given) is not dict and not isinstance(given, Mapping):
+            if given is not None and not isinstance(given, Mapping):
                 return f"its {what} are no mapping"
         timeout = cast("object", 1 if self.timeout is None else self.timeout)
         if not isinstance(timeout, int | float) or not timeout > 0:

@@ -49,17 +49,18 @@ class Errand:
         self, desk: Desk, name: ToolName, wanted: Wanted, context: CallContext | None
     ) -> None:
         self._desk, self._name, self._wanted, self._context = desk, name, wanted, context
-        self._began = monotonic()
+        self._began = 0.0
         self._whole: CallResult | None = None
         """The result before it was fitted."""
         self._claim: Claim | None = None
         """From when it is known who calls, where results may be set aside."""
 
     async def carry_out(self, emit: Emit | None = None) -> CallResult:
+        self._began = monotonic()
         try:
             if problem := self._wanted.problem():
                 raise self._desk.refused(self._wanted.name, problem)
-            found, lease = await self._prepare()
+            found, lease = self._at_hand() or await self._prepare()
         except BaseException as error:
             self._tell_failure(error, emit)
             raise
@@ -79,7 +80,8 @@ class Errand:
         try:
             if lease.core.book is not found.stock.book:
                 lease.core.book = found.stock.book
-            result = await Calling(lease.core, wanted).carry_out(self._noting(found, emit))
+            noting = None if emit is None else self._noting(found, emit)
+            result = await Calling(lease.core, wanted).carry_out(noting)
         except BaseException as error:
             running.failed(error)
             failure = error.failure if isinstance(error, MainstayError) else None
@@ -133,8 +135,19 @@ class Errand:
 
     # -- before sending -------------------------------------------------------------------------
 
+    def _at_hand(self) -> tuple[Found, Lease] | None:
+        """The tool and a client for it, if nobody has to be asked or waited for."""
+        self._desk.check_open()
+        found = self._desk.find_now(self._name, self._context, self._wanted.headers)
+        if found is None:
+            return None
+        try:
+            lease = found.supplier.sessions.lend_now(found.speaker.identity)
+        except Superseded:
+            return None
+        return None if lease is None else (found, lease)
+
     async def _prepare(self) -> tuple[Found, Lease]:
-        self._began = monotonic()
         for _ in range(_SWAPS):
             try:
                 return await self._find()
@@ -146,9 +159,7 @@ class Errand:
     async def _find(self) -> tuple[Found, Lease]:
         wanted, desk = self._wanted, self._desk
         desk.check_open()
-        found = desk.find_now(self._name, self._context, wanted.headers)
-        if found is None:
-            found = await desk.find(self._name, self._context, wanted.headers, self._left(None))
+        found = await desk.find(self._name, self._context, wanted.headers, self._left(None))
         if found.lease is not None:
             return found, found.lease
         sessions, identity = found.supplier.sessions, found.speaker.identity
@@ -175,17 +186,14 @@ class Errand:
                 late = self._late(found)
                 self._tell_failure(late, emit)
                 raise late
-        return self._for_tool(found, timeout)
-
-    def _for_tool(self, found: Found, timeout: float | None) -> Wanted:
-        wanted = self._wanted
+        wanted, on_progress = self._wanted, self._wanted.on_progress
         return Wanted(
             found.tool.tool,
             wanted.arguments,
             found.headers,
             wanted.meta,
             timeout,
-            self._on_progress(found),
+            None if on_progress is None else self._noted(found, on_progress),
             wanted.input,
             wanted.input_responses,
             wanted.request_state,
@@ -231,10 +239,8 @@ class Errand:
             return server, tool if supplier.offers(tool) else str(self._wanted.name)
         return "", str(self._wanted.name)
 
-    def _noting(self, found: Found, emit: Emit | None) -> Emit | None:
+    def _noting(self, found: Found, emit: Emit) -> Emit:
         """Tools that report progress are remembered."""
-        if emit is None:
-            return None
         figures, key = self._desk.figures, found.tool.key
 
         def noting(event: CallEvent) -> None:
@@ -244,18 +250,11 @@ class Errand:
 
         return noting
 
-    def _on_progress(self, found: Found) -> OnProgress | None:
-        given = self._wanted.on_progress
-        if given is None:
-            return None
-        return _noted(given, lambda: self._desk.figures.progress(*found.tool.key))
+    def _noted(self, found: Found, given: OnProgress) -> OnProgress:
+        def on_progress(
+            progress: float, total: float | None, message: str | None
+        ) -> Awaitable[None] | None:
+            self._desk.figures.progress(*found.tool.key)
+            return given(progress, total, message)
 
-
-def _noted(given: OnProgress, note: Callable[[], None]) -> OnProgress:
-    def on_progress(
-        progress: float, total: float | None, message: str | None
-    ) -> Awaitable[None] | None:
-        note()
-        return given(progress, total, message)
-
-    return on_progress
+        return on_progress

@@ -24,6 +24,7 @@ from mainstay._runtime.found import Found, asked
 from mainstay._runtime.gate import Gate
 from mainstay._runtime.names import ToolName, named, parts
 from mainstay._runtime.speaking import (
+    NOBODY,
     PATIENCE,
     HeaderProvider,
     Left,
@@ -94,12 +95,14 @@ class Finding(Views):
         supplier = self.suppliers.get(server)
         if supplier is None:
             return None
-        speaker = speaker_without(supplier.spec, context, headers)
+        nobody = context is None and not headers
+        speaker = NOBODY if nobody else speaker_without(supplier.spec, context, headers)
         stock = supplier.known(speaker.identity)
         meant = stock.tools.get(tool) if stock is not None else None
         if stock is None or meant is None:
             return None
-        sent = speaker.headers(supplier.spec, meant.headers)
+        silent = nobody and not meant.headers
+        sent = None if silent else speaker.headers(supplier.spec, meant.headers)
         return Found(supplier, stock, meant, speaker, sent)
 
     async def find(

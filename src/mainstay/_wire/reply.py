@@ -11,6 +11,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from mainstay._rules.classify import Evidence, Trouble
 from mainstay._wire.attempt import Attempt
 from mainstay._wire.fault import WireFault
+from mainstay._wire.roominess import LARGE, make_room
 from mainstay._wire.routes import seconds_of
 from mainstay._wire.turn import Turn
 
@@ -46,9 +47,13 @@ class Reply:
     async def chunk(self) -> bytes:
         """The next bytes of the body; empty at its end."""
         try:
-            return await self._turn.content.readany()
+            chunk = await self._turn.content.readany()
         except (aiohttp.ClientError, OSError) as error:
             fault = fault_of(error, self._attempt, self.status)
+        else:
+            if len(chunk) > LARGE:
+                make_room()
+            return chunk
         raise fault
 
     async def read(self, limit: int) -> bytes | None:
