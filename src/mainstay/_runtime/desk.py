@@ -50,6 +50,7 @@ class Desk(Finding):
     def enlist(self, suppliers: Mapping[str, Supplier]) -> None:
         """These are the servers now."""
         before, self.suppliers = self.suppliers, dict(suppliers)
+        self.at_hand.clear()
         self._claimed = self._claimed.union(suppliers)
         self._whole.clear()
         for name, supplier in before.items():
@@ -62,6 +63,7 @@ class Desk(Finding):
     def clear(self) -> None:
         """There are none any more; nobody has to be told."""
         self.suppliers = {}
+        self.at_hand.clear()
         self.catalogue = Catalogue.of((), self.catalogue.revision + 1)
         self._claimed = frozenset()
         self._whole.clear()

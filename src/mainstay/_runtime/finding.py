@@ -20,11 +20,10 @@ from mainstay._catalogue.tool import Caller, Tool
 from mainstay._engine.home import Home
 from mainstay._engine.tenancy import Superseded
 from mainstay._rules import headers as header_rules
-from mainstay._runtime.found import Found, asked
+from mainstay._runtime.found import AtHand, Found, asked
 from mainstay._runtime.gate import Gate
 from mainstay._runtime.names import ToolName, named, parts
 from mainstay._runtime.speaking import (
-    NOBODY,
     PATIENCE,
     HeaderProvider,
     Left,
@@ -57,6 +56,7 @@ class Finding(Views):
         self._provider, self._caller = provider, caller
         self.is_open = False
         self.home = new_home()
+        self.at_hand = AtHand()
 
     def supplier(self, name: str) -> Supplier:
         found = self.suppliers.get(name)
@@ -89,21 +89,25 @@ class Finding(Views):
         self, name: ToolName, context: CallContext | None, headers: Mapping[str, str] | None
     ) -> Found | None:
         """What `find` would find; None if somebody might have to be asked for it."""
-        if self._provider is not None or not self.gate.is_open or isinstance(name, Tool):
+        if self._provider is not None or not self.gate.is_open or not isinstance(name, str):
             return None
+        nobody = context is None and not headers
+        if nobody and (found := self.at_hand.get(name)) is not None:
+            return found
         server, tool = parts(name)
         supplier = self.suppliers.get(server)
         if supplier is None:
             return None
-        nobody = context is None and not headers
-        speaker = NOBODY if nobody else speaker_without(supplier.spec, context, headers)
+        speaker = speaker_without(supplier.spec, context, headers)
         stock = supplier.known(speaker.identity)
         meant = stock.tools.get(tool) if stock is not None else None
         if stock is None or meant is None:
             return None
-        silent = nobody and not meant.headers
-        sent = None if silent else speaker.headers(supplier.spec, meant.headers)
-        return Found(supplier, stock, meant, speaker, sent)
+        sent = speaker.headers(supplier.spec, meant.headers)
+        found = Found(supplier, stock, meant, speaker, sent)
+        if nobody:
+            self.at_hand.put(name, found)
+        return found
 
     async def find(
         self,

@@ -13,6 +13,8 @@ from mainstay._rules.identity import Identity
 from mainstay._runtime.speaking import Speaker
 from mainstay.errors import CallError, ServerUnavailable
 
+_MOST_AT_HAND = 10_000
+
 
 @dataclass(slots=True)
 class Found:
@@ -25,6 +27,26 @@ class Found:
     headers: Mapping[str, str] | None = field(repr=False)
     lease: Lease | None = None
     """The client that had to be lent to find it."""
+
+
+class AtHand:
+    """What was found on nobody's behalf, by its name, for as long as its stock is the server's."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Found] = {}
+
+    def get(self, name: str) -> Found | None:
+        found = self._found.get(name)
+        return found if found is not None and found.stock is found.supplier.stock else None
+
+    def put(self, name: str, found: Found) -> None:
+        if len(self._found) >= _MOST_AT_HAND:
+            self._found.clear()
+        self._found[name] = found
+
+    def clear(self) -> None:
+        """Servers came or went."""
+        self._found.clear()
 
 
 async def asked(
