@@ -5,6 +5,7 @@ that is there already, whatever the answer's form; a lost session costs one hand
 claimed of ours only: of others it is merely printed.
 """
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from benchmarks.stub import Stub
 from benchmarks.workers import Remote
 
 CALLS, IN_FLIGHT = 16, 4
+WAIT, MOST_WAITS = 0.1, 50
 
 
 def cells(name: str) -> Iterator[Cell]:
@@ -32,10 +34,21 @@ def counts(stub: Stub, remote: Remote, name: str) -> Iterator[dict[str, Any]]:
     remote.tell(be=name)
     for cell in cells(name):
         remote.tell(open=stub.url(*cell.place), era=cell.era)
+        settle(stub)
         in_flight = 1 if name == "bare_pipe" else IN_FLIGHT
         took = counted(stub, remote, CALLS, in_flight)
         kept = {key: took[key] for key in ("requests", "connections")}
         yield {"contestant": name, "era": cell.era, "answer": cell.answer, **kept}
+
+
+def settle(stub: Stub) -> None:
+    """Opening is over: whoever listens to a server does so by now, and that is no call's doing."""
+    stub.counts()
+    for _ in range(MOST_WAITS):
+        time.sleep(WAIT)
+        seen = stub.counts()
+        if not seen.requests and not seen.connections:
+            return
 
 
 def problems(rows: Iterable[dict[str, Any]]) -> list[str]:
