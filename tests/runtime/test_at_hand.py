@@ -3,14 +3,14 @@
 import pytest
 
 from mainstay import Runtime, UnknownTool
-from mainstay._runtime import found as at_hand
+from mainstay._runtime.found import AtHand
 from mainstay.testing import ScriptedServer
 from tests.runtime._life import config_of
 
 SLIM = {"name": "passing", "description": "Is gone soon.", "inputSchema": {"type": "object"}}
 
 
-@pytest.mark.requirement("G2")
+@pytest.mark.requirement("T5")
 async def test_a_tool_that_the_server_took_back_is_not_called_by_its_old_name():
     async with (
         ScriptedServer.local(era="legacy") as kit,
@@ -28,6 +28,7 @@ async def test_a_tool_that_the_server_took_back_is_not_called_by_its_old_name():
         assert len(await kit.requests("tools/call")) == asked
 
 
+@pytest.mark.requirement("G6")
 async def test_a_server_in_the_place_of_another_is_called_in_its_place():
     async with (
         ScriptedServer.local(era="legacy") as one,
@@ -36,17 +37,17 @@ async def test_a_server_in_the_place_of_another_is_called_in_its_place():
     ):
         await runtime.call("kit.record", {"key": "first"})
         await runtime.reload(config_of(kit=other))
-        assert not runtime._desk.at_hand._found, "nothing of a server that is gone is kept"
+        assert len(runtime._desk.at_hand) == 0, "nothing of a server that is gone is kept"
         await runtime.call("kit.record", {"key": "second"})
         assert (await one.ledger(), await other.ledger()) == ({"first": 1}, {"second": 1})
 
 
-async def test_what_is_at_hand_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(at_hand, "_MOST_AT_HAND", 2)
+async def test_what_is_at_hand_is_bounded():
     async with (
         ScriptedServer.local() as kit,
         Runtime.open(config_of(kit=kit)) as runtime,
     ):
+        runtime._desk.at_hand = AtHand(most=2)
         for _ in range(2):
             for name, arguments in (
                 ("echo", {"text": "a"}),
@@ -54,4 +55,4 @@ async def test_what_is_at_hand_is_bounded(monkeypatch: pytest.MonkeyPatch):
                 ("fail", {"message": "no"}),
             ):
                 await runtime.call(f"kit.{name}", arguments)
-        assert len(runtime._desk.at_hand._found) <= 2
+        assert 0 < len(runtime._desk.at_hand) <= 2

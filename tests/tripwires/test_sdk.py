@@ -20,6 +20,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_m
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from mainstay._engine.passing import stamped_call
 from tests.tripwires.helpers_sdk import (
     CALLED,
     DISCOVERED,
@@ -118,6 +119,21 @@ async def test_protocol_headers_travel_in_the_call_options(
     expected = {"mcp-method": "tools/call", "mcp-name": "count"} if version == MODERN else {}
     assert expected.items() <= headers.items()
     assert "mcp-protocol-version" in wire.sent[0][2].get("headers", {})
+
+
+@pytest.mark.parametrize("known", [INITIALIZED, DISCOVERED])
+async def test_a_call_that_is_stamped_by_hand_is_what_the_session_sends(
+    known: dict[str, Any],
+) -> None:
+    """`_engine/passing.py:stamped_call` uses the session's private `_stamp`: a call is sent beside
+    the session, which would check its result twice."""
+    wire = Canned(**{"tools/call": CALLED})
+    params = {"name": "count", "arguments": {"to": 3}}
+    async with session_on(wire, known) as session:
+        await session.send_request(call(to=3), Raw)
+        stamped, options = stamped_call(session, params)
+    assert (stamped, options) == wire.sent[0][1:]
+    assert params == {"name": "count", "arguments": {"to": 3}}, "the next attempt sends it again"
 
 
 async def test_initialize_carries_no_version_header_and_discover_a_modern_one() -> None:

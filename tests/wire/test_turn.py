@@ -181,6 +181,28 @@ async def test_an_answer_that_is_discarded_after_its_end_costs_nobody_a_connecti
         assert served.accepted == 1
 
 
+async def test_giving_up_an_answer_that_is_over_leaves_the_next_request_alone() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.write(OK)
+        await reader.readuntil(b"\r\n\r\n")
+        stalled.set()
+        await go_on.wait()
+        await reader.readexactly(BIG)
+        writer.write(OK)
+
+    stalled, go_on = asyncio.Event(), asyncio.Event()
+    async with peer(serve) as (served, link):
+        first = await link.send("POST", HEADERS, b"{}", Attempt())
+        await first.read(100)
+        second = asyncio.ensure_future(body_of(link, b"x" * BIG))
+        await stalled.wait()
+        first.abandon()
+        go_on.set()
+        assert await second == b"{}"
+        assert served.accepted == 1
+
+
 async def test_what_is_no_http_is_told_as_that() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asked(reader)

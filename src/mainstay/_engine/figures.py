@@ -114,6 +114,12 @@ class Tally:
         self.last_call_at: float | None = None
         self.times = Times()
 
+    def end(self, attempts: int) -> None:
+        self.in_flight -= 1
+        self.attempts += attempts
+        if attempts > 1:
+            self.replays += attempts - 1
+
     def fail(self, kind: str, at: float) -> None:
         self.errors[kind] = self.errors.get(kind, 0) + 1
         self.last_error, self.last_error_at = kind, at
@@ -138,21 +144,16 @@ class Running:
         bucket, is_error, attempts = bucket_of(seconds), result.is_error, result.attempts
         tallies, self._tallies = self._tallies, ()
         for tally in tallies:
-            tally.in_flight -= 1
-            tally.attempts += attempts
+            tally.end(attempts)
             tally.times.add(seconds, bucket)
-            if is_error or attempts > 1:
-                tally.tool_errors += is_error
-                tally.replays += attempts - 1
+            tally.tool_errors += is_error
 
     def failed(self, error: BaseException) -> None:
         kind, at = kind_of(error), time()
         attempts: int = getattr(error, "attempts", 0)
         tallies, self._tallies = self._tallies, ()
         for tally in tallies:
-            tally.in_flight -= 1
-            tally.attempts += attempts
-            tally.replays += max(attempts - 1, 0)
+            tally.end(attempts)
             if isinstance(error, Exception):
                 tally.fail(kind, at)
             else:

@@ -13,8 +13,6 @@ from mainstay._rules.identity import Identity
 from mainstay._runtime.speaking import Speaker
 from mainstay.errors import CallError, ServerUnavailable
 
-_MOST_AT_HAND = 10_000
-
 
 @dataclass(slots=True)
 class Found:
@@ -32,15 +30,19 @@ class Found:
 class AtHand:
     """What was found on nobody's behalf, by its name, for as long as its stock is the server's."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 10_000) -> None:
         self._found: dict[str, Found] = {}
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._found)
 
     def get(self, name: str) -> Found | None:
         found = self._found.get(name)
         return found if found is not None and found.stock is found.supplier.stock else None
 
     def put(self, name: str, found: Found) -> None:
-        if len(self._found) >= _MOST_AT_HAND:
+        if len(self._found) >= self._most:
             self._found.clear()
         self._found[name] = found
 

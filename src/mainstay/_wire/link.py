@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import aiohttp
+from aiohttp.connector import Connection
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
@@ -146,7 +147,7 @@ class Link:
             known = self._addresses[url] = Address(url, self._proxy)
         return known
 
-    async def _connected(self, address: Address, timeout: aiohttp.ClientTimeout) -> Any:
+    async def _connected(self, address: Address, timeout: aiohttp.ClientTimeout) -> Connection:
         if self._connector.closed:
             raise RuntimeError
         try:

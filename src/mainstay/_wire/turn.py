@@ -133,8 +133,9 @@ class Turn:
 
     def abandon(self) -> None:
         """Wake whoever reads: aiohttp lets readers sleep when its connector is closed."""
-        self.content.set_exception(aiohttp.ClientConnectionError())
-        self._cut_off()
+        if self._connection is not None:  # it may be another's by now
+            self.content.set_exception(aiohttp.ClientConnectionError())
+            self._cut_off()
 
     def _cut_off(self) -> bool:
         """Drop what has not left yet, if there is any."""
