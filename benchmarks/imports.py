@@ -25,11 +25,11 @@ def measure(stub: Stub, times: int = TIMES) -> dict[str, dict[str, float]]:
     url = stub.url("legacy", "json", 100)
     programs = {
         NOTHING: NOTHING,
-        "import mainstay": "import mainstay",
-        "from mainstay import Client": "from mainstay import Client",
+        "import toolkeep": "import toolkeep",
+        "from toolkeep import Client": "from toolkeep import Client",
         "import mcp": "import mcp",
         "import fastmcp": "import fastmcp",
-        "mainstay, first answer": FIRST_ANSWER.format(module="mainstay", url=url),
+        "toolkeep, first answer": FIRST_ANSWER.format(module="toolkeep", url=url),
         "mcp, first answer": FIRST_ANSWER.format(module="mcp", url=url),
     }
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}

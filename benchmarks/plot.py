@@ -14,7 +14,7 @@ Report = dict[str, Any]
 WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 900, 300, 90, 26, 64, 40
 PAPER, INK, FAINT = "#181c24", "#d8dee9", "#3b4252"
 COLOURS = {"floor": "#7b8394", "ours": "#7ec98a", "theirs": "#7aa2f7"}
-WHOSE = {"floor": "floors", "ours": "mainstay", "theirs": "others"}
+WHOSE = {"floor": "floors", "ours": "toolkeep", "theirs": "others"}
 Bar = tuple[str, float, str]
 """What it is, how long, in which colour."""
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import mcp_types
 
-from mainstay._catalogue.search import Index
-from mainstay._catalogue.tool import Tool
+from toolkeep._catalogue.search import Index
+from toolkeep._catalogue.tool import Tool
 
 CATALOGUES = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "catalogues"
 PAGE = CATALOGUES.parents[2] / "docs" / "how-to" / "many-tools.md"

@@ -58,7 +58,7 @@ def ratio(above: str, below: str, **cell: Any) -> Figure:
 
 def _imported(report: Report) -> float:
     found = report["imports"]
-    return found["import mainstay"]["cpu_s"] / found["import mcp"]["cpu_s"]
+    return found["import toolkeep"]["cpu_s"] / found["import mcp"]["cpu_s"]
 
 
 # -- targets --------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _rest() -> Iterator[Target]:
     yield Target(
         "a further session: memory", lambda r: r[opened]["client"]["kib"], 60.0, unit="KiB"
     )
-    yield Target("import mainstay to import mcp", _imported, 0.3)
+    yield Target("import toolkeep to import mcp", _imported, 0.3)
     lost = "recovery"
     what = "requests to replace a lost session"
     yield Target(what, lambda report: report[lost]["client"]["requests"], 2.0)

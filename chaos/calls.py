@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from chaos.judge import Said
 from chaos.scene import GUEST, NOBODY, VISITOR, token
 from chaos.schedule import Step
-from mainstay import CallContext, CallResult, Delivery, MainstayError, NotOffered, Runtime
+from toolkeep import CallContext, CallResult, Delivery, NotOffered, Runtime, ToolkeepError
 
 _OF_DELIVERY = {
     Delivery.NOT_SENT: Said.NOT_RUN,
@@ -52,7 +52,7 @@ def stated(step: Step, task: asyncio.Task[CallResult], *, cancelled: bool) -> St
     if error is None:
         return _answered(step, task.result())
     words = f"{type(error).__name__}: {str(error)[:300]}"
-    if not isinstance(error, MainstayError):
+    if not isinstance(error, ToolkeepError):
         return Statement(Said.NONSENSE, words)
     if isinstance(error, NotOffered) and step.server not in (GUEST, VISITOR):
         return Statement(Said.NONSENSE, words)

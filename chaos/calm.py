@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from chaos.judge import CALM, Broken
 from chaos.scene import NOBODY, PRINCIPALS, token
-from mainstay import CallContext, MainstayError, Runtime
+from toolkeep import CallContext, Runtime, ToolkeepError
 
 BACK = "when the troubles are over, every server serves everybody again"
 GLANCE = 0.05
@@ -48,7 +48,7 @@ async def _served(
             if result.text == json.dumps(arguments):
                 return time.monotonic() - began, None
             last = f"a result of somebody else's: {result.text[:200]}"
-        except MainstayError as error:
+        except ToolkeepError as error:
             last = f"{type(error).__name__}: {str(error)[:200]}"
         await asyncio.sleep(GLANCE)
     who = f"{principal or 'nobody'} at {server}, after {within:.0f} s without trouble"

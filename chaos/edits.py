@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from chaos.scene import BY_NAME, EDITION, GUEST, VISITOR
 from chaos.schedule import Event
-from mainstay import Runtime
+from toolkeep import Runtime
 
 _T = TypeVar("_T")
 PATIENCE = 60.0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import mainstay
+import toolkeep
 from chaos.faults import FAULTS, TROUBLES
 from chaos.holdings import Holdings
 from chaos.judge import Broken, Judge, Said
@@ -90,7 +90,7 @@ def as_json(findings: Findings, judge: Judge, seed: int) -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d"),
         "system": f"{platform.system()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-        "mainstay": mainstay.__version__,
+        "toolkeep": toolkeep.__version__,
         "load": round(os.getloadavg()[2], 1),
         "seed": seed,
         "calls": findings.calls,

@@ -12,9 +12,9 @@ from chaos.judge import Broken, Judge
 from chaos.link import Journals, World
 from chaos.schedule import Schedule
 from chaos.soak import Findings, Limits, Soak
-from mainstay import Backoff, Runtime
-from mainstay._runtime.options import Options
-from mainstay.stores import MemorySessionStore
+from toolkeep import Backoff, Runtime
+from toolkeep._runtime.options import Options
+from toolkeep.stores import MemorySessionStore
 
 _GLANCE = 0.02
 _OPTIONS: Options = {

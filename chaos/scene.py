@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mainstay.testing.losses import (
+from toolkeep.testing.losses import (
     BARE_404,
     PYTHON_SDK,
     TYPESCRIPT_400,

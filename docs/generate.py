@@ -21,15 +21,15 @@ from textwrap import fill
 from drawing import api, commands, llms
 from drawing.pictures import PICTURES
 
-from mainstay._engine.telling import error_for
-from mainstay._rules.budget import Backoff
-from mainstay._rules.classify import SESSION_ROWS, Evidence, RpcError, Trouble, classify
-from mainstay._rules.recovery import Channel, Policy, Standing, Step, decide
-from mainstay.config import ServerSpec
-from mainstay.config.dialects import environment, own, plain, products, service, vscode
-from mainstay.config.loading import NAMED_BY, USUAL_PLACES
-from mainstay.config.words import OF_ONE_SERVER, OURS, WAYS, Vocabulary
-from mainstay.errors import Delivery, Failure, FailureKind
+from toolkeep._engine.telling import error_for
+from toolkeep._rules.budget import Backoff
+from toolkeep._rules.classify import SESSION_ROWS, Evidence, RpcError, Trouble, classify
+from toolkeep._rules.recovery import Channel, Policy, Standing, Step, decide
+from toolkeep.config import ServerSpec
+from toolkeep.config.dialects import environment, own, plain, products, service, vscode
+from toolkeep.config.loading import NAMED_BY, USUAL_PLACES
+from toolkeep.config.words import OF_ONE_SERVER, OURS, WAYS, Vocabulary
+from toolkeep.errors import Delivery, Failure, FailureKind
 
 DOCS = Path(__file__).resolve().parent
 HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then run it again. -->"
@@ -440,7 +440,7 @@ SPOKEN: list[tuple[str, str, Vocabulary]] = [
         service.WORDS,
     ),
     (
-        "mainstay.toml",
+        "toolkeep.toml",
         '`[servers.name]` and `[defaults]` in any TOML file; `{"servers": {…}, "defaults": {…}}`',
         own.SERVER,
     ),
@@ -486,13 +486,13 @@ for `1`, `true`, `yes` and `on`, and off for `0`, `false`, `no` and `off`.
 """
 
 EDITORS = """
-The JSON Schema (draft 2020-12) of `mainstay.toml` knows every key and refuses the others, as
-reading the file does; `mainstay.config.schema()` returns it. This writes it to a file, for an
+The JSON Schema (draft 2020-12) of `toolkeep.toml` knows every key and refuses the others, as
+reading the file does; `toolkeep.config.schema()` returns it. This writes it to a file, for an
 editor to check yours with:
 """
 
 SCHEMA = """```sh
-mainstay config schema > mainstay.json
+toolkeep config schema > toolkeep.json
 ```"""
 
 
@@ -559,7 +559,7 @@ def variables_rows() -> list[list[str]]:
 def defaults() -> str:
     not_there = words(word for word in OURS if word in OF_ONE_SERVER)
     return (
-        "`[defaults]` of a `mainstay.toml`, and what a tool service says beside its servers, counts"
+        "`[defaults]` of a `toolkeep.toml`, and what a tool service says beside its servers, counts"
         f" for all servers that do not say it themselves. It can hold every word but {not_there}."
         " `headers` and other mappings are joined, name by name. What a program cannot have, such"
         " as `headers`, passes it by."

@@ -15,9 +15,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from mainstay import demo
-from mainstay.demo.acts import PICTURED
-from mainstay.demo.screen import WIDTH, Painted
+from toolkeep import demo
+from toolkeep.demo.acts import PICTURED
+from toolkeep.demo.screen import WIDTH, Painted
 
 PICTURE = Path(__file__).resolve().parent / "pictures" / "recovery.svg"
 
@@ -33,7 +33,7 @@ THEME = TerminalTheme(
 # In place of rich's own frame, which fetches its font from another host.
 FRAME = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" \
-aria-label="A terminal: the mainstay demo, and what each recovery cost">
+aria-label="A terminal: the toolkeep demo, and what each recovery cost">
 <style>
 .{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, monospace; \
 font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}
@@ -68,7 +68,7 @@ def recorded() -> str:
     if demo.verdict(claims):
         sys.exit(console.export_text())
     return console.export_svg(
-        title="mainstay demo", theme=THEME, code_format=FRAME, unique_id="recovery"
+        title="toolkeep demo", theme=THEME, code_format=FRAME, unique_id="recovery"
     )
 
 

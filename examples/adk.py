@@ -8,9 +8,9 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
-from mainstay import Runtime
-from mainstay.adapters import adk
-from mainstay.testing import ScriptedServer
+from toolkeep import Runtime
+from toolkeep.adapters import adk
+from toolkeep.testing import ScriptedServer
 
 COUNTED = types.GenerateContentResponseUsageMetadata(prompt_token_count=1)
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mainstay import Client, Completed, InputNeeded
-from mainstay.testing import ScriptedServer
+from toolkeep import Client, Completed, InputNeeded
+from toolkeep.testing import ScriptedServer
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 QUESTION = {"message": "Your name?", "mode": "form", "requestedSchema": FORM}

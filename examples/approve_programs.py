@@ -5,8 +5,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mainstay import Client, Configuration, load
-from mainstay.config import FileApprovals, approve
+from toolkeep import Client, Configuration, load
+from toolkeep.config import FileApprovals, approve
 
 HERE = Path(__file__).resolve().parent
 MCP_JSON = """{"mcpServers": {"notes": {

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
-from mainstay import AuthNeeded, Client
-from mainstay.testing import ScriptedServer
+from toolkeep import AuthNeeded, Client
+from toolkeep.testing import ScriptedServer
 
 
 class Rotating:

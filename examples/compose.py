@@ -2,9 +2,9 @@
 
 import asyncio
 
-from mainstay import Runtime
-from mainstay.compose import Equals, ForEach, Not, Plan, Step, ref, run
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import Runtime
+from toolkeep.compose import Equals, ForEach, Not, Plan, Step, ref, run
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
 def overdue(days: int) -> list[dict[str, str]]:

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mainstay import Client, ConfigError, ServerSpec, Timeouts
-from mainstay.testing import ScriptedServer
+from toolkeep import Client, ConfigError, ServerSpec, Timeouts
+from toolkeep.testing import ScriptedServer
 
 
 async def main() -> None:

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from mainstay import Client
-from mainstay.testing.scenarios import SCENARIOS, run
+from toolkeep import Client
+from toolkeep.testing.scenarios import SCENARIOS, run
 
 
 class Adapter:
     name = "my client"
-    packages = ("mainstay",)  # their versions are in the report
+    packages = ("toolkeep",)  # their versions are in the report
 
     async def open(self, url, timeout):
         self.client = Client({"name": "kit", "url": url, "timeouts": {"call": timeout}})

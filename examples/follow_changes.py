@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mainstay import Changed, Client, Event
-from mainstay.testing import ScriptedServer
+from toolkeep import Changed, Client, Event
+from toolkeep.testing import ScriptedServer
 
 
 class Ear:

@@ -6,9 +6,9 @@ import tempfile
 from contextlib import aclosing
 from pathlib import Path
 
-from mainstay import Client, ConfigError, ServerGroup, load
-from mainstay.config import Difference, watch
-from mainstay.testing import ScriptedServer
+from toolkeep import Client, ConfigError, ServerGroup, load
+from toolkeep.config import Difference, watch
+from toolkeep.testing import ScriptedServer
 
 
 async def apply(edit: Difference | ConfigError, group: ServerGroup[Client]) -> None:

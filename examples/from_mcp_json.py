@@ -4,8 +4,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from mainstay import Client, ConfigError, load
-from mainstay.testing import ScriptedServer
+from toolkeep import Client, ConfigError, load
+from toolkeep.testing import ScriptedServer
 
 MCP_JSON = """{
   "mcpServers": {

@@ -5,8 +5,8 @@ import subprocess
 import sys
 import tempfile
 
-from mainstay import Client, FileSessionStore
-from mainstay.testing import ScriptedServer
+from toolkeep import Client, FileSessionStore
+from toolkeep.testing import ScriptedServer
 
 
 async def work(url: str, directory: str, text: str) -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mainstay import CallNotDelivered, CallOutcomeUnknown, CallRejected, Client, MainstayError
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import CallNotDelivered, CallOutcomeUnknown, CallRejected, Client, ToolkeepError
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
 async def pay(client: Client, invoice: str) -> str:
@@ -15,7 +15,7 @@ async def pay(client: Client, invoice: str) -> str:
         return f"the server said no (code {error.code})"
     except CallNotDelivered as error:
         return f"it did not run (HTTP {error.status}): paying again is safe"
-    except MainstayError as error:
+    except ToolkeepError as error:
         return f"it was {error.delivery.value}: {error}"
     return "the tool failed: " + result.text if result.is_error else "paid"
 

@@ -4,7 +4,7 @@ import asyncio
 
 from mcp.server.mcpserver import MCPServer
 
-from mainstay import Client, InvalidArguments
+from toolkeep import Client, InvalidArguments
 
 
 def area(width: float, height: float = 1.0) -> float:

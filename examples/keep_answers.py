@@ -4,8 +4,8 @@ import asyncio
 
 from mcp.client.caching import InMemoryResponseCacheStore
 
-from mainstay import Client
-from mainstay.testing import ScriptedServer
+from toolkeep import Client
+from toolkeep.testing import ScriptedServer
 
 
 async def main() -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mainstay import Client, Event, HealthChanged, Joined, ServerGroup, load
-from mainstay.testing import FaultProxy, ScriptedServer
+from toolkeep import Client, Event, HealthChanged, Joined, ServerGroup, load
+from toolkeep.testing import FaultProxy, ScriptedServer
 
 
 async def main() -> None:

@@ -9,9 +9,9 @@ from langchain_core.messages import AIMessage, ToolCall
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from mainstay import Runtime
-from mainstay.adapters.langchain import tools
-from mainstay.testing import ScriptedServer
+from toolkeep import Runtime
+from toolkeep.adapters.langchain import tools
+from toolkeep.testing import ScriptedServer
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 FORM = {"mode": "form", "message": "Your name?", "requestedSchema": NAME}

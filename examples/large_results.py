@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mainstay import CallContext, NotOffered, Runtime, reading
+from toolkeep import CallContext, NotOffered, Runtime, reading
 
 ADA, GRACE = CallContext(principal="ada"), CallContext(principal="grace")
 
@@ -16,7 +16,7 @@ async def main() -> None:
     spec = {"name": "office", "server": minutes, "result_limit": 2_000, "oversized": "spill"}
     async with Runtime.open([spec]) as runtime:
         result = await runtime.call("office.minutes", context=ADA)
-        about = result.meta["mainstay/oversized"]
+        about = result.meta["toolkeep/oversized"]
         print(f"{about['length']} characters are kept, {len(result.text)} are shown")
 
         part = await runtime.read_result(about["handle"], 0, 23, context=ADA)

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mainstay import AmbiguousTool, Progress, Runtime, UnknownTool
-from mainstay.testing import FaultProxy, ScriptedServer
+from toolkeep import AmbiguousTool, Progress, Runtime, UnknownTool
+from toolkeep.testing import FaultProxy, ScriptedServer
 
 
 async def use(runtime: Runtime) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from mainstay import Runtime, browsing
+from toolkeep import Runtime, browsing
 
 
 def report(number: int) -> Callable[[], str]:

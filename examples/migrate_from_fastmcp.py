@@ -5,8 +5,8 @@ import logging
 
 import fastmcp
 
-from mainstay import Client
-from mainstay.testing import ScriptedServer
+from toolkeep import Client
+from toolkeep.testing import ScriptedServer
 
 CALLS = [("fail", {"message": "no such invoice"}), ("record", {})]
 logging.disable(logging.WARNING)  # the SDK below FastMCP logs that a session could not be ended

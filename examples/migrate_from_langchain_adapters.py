@@ -5,9 +5,9 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 
-from mainstay import Runtime
-from mainstay.adapters.langchain import tools
-from mainstay.testing import ScriptedServer
+from toolkeep import Runtime
+from toolkeep.adapters.langchain import tools
+from toolkeep.testing import ScriptedServer
 
 
 async def after(connections: dict[str, Any]) -> None:

@@ -5,8 +5,8 @@ import logging
 
 from agents.mcp import MCPServer, MCPServerManager, MCPServerStreamableHttp
 
-from mainstay import Client, Joined, ServerGroup
-from mainstay.testing import FaultProxy, ScriptedServer
+from toolkeep import Client, Joined, ServerGroup
+from toolkeep.testing import FaultProxy, ScriptedServer
 
 logging.disable(logging.CRITICAL)  # the SDK logs the server that it could not reach
 

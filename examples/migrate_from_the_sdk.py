@@ -5,8 +5,8 @@ import logging
 
 import mcp
 
-from mainstay import Client
-from mainstay.testing import ScriptedServer
+from toolkeep import Client
+from toolkeep.testing import ScriptedServer
 
 logging.disable(logging.WARNING)  # the SDK logs that the session could not be ended
 

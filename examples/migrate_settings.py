@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from mainstay import Configuration, load
+from toolkeep import Configuration, load
 
 CORTEX_FLOW = """\
 MCP_ENABLE=true

@@ -5,9 +5,9 @@ import json
 import logging
 import sys
 
-from mainstay import MainstayError, Runtime
-from mainstay.telemetry import LogObserver
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import Runtime, ToolkeepError
+from toolkeep.telemetry import LogObserver
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 LEFT_OUT = ("at", "call_id", "duration", "needs_input", "after", "code")
 BUSY = Behaviour(status=503, headers={"retry-after": "0"})
@@ -15,7 +15,7 @@ BUSY = Behaviour(status=503, headers={"retry-after": "0"})
 
 class AsJson(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        facts = getattr(record, "mainstay", {"message": record.getMessage()})
+        facts = getattr(record, "toolkeep", {"message": record.getMessage()})
         return json.dumps({k: v for k, v in facts.items() if k not in LEFT_OUT})
 
 
@@ -30,7 +30,7 @@ async def main() -> None:
         await server.script(Rule(tool="record", times=1, do=Behaviour(drop="after_run")))
         try:
             await runtime.call("notes.record")
-        except MainstayError:
+        except ToolkeepError:
             observation.close()
         of = runtime.servers[0].figures
         print(f"{of.calls} calls, {of.tool_errors} tool error, {of.replays} replay, {of.errors}")

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from mainstay import Client
-from mainstay.testing import ScriptedServer
+from toolkeep import Client
+from toolkeep.testing import ScriptedServer
 
 
 async def greet(where: Any, server: ScriptedServer) -> None:

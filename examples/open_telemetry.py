@@ -6,11 +6,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from mainstay import Runtime
-from mainstay.telemetry import OpenTelemetry
-from mainstay.testing import ScriptedServer
+from toolkeep import Runtime
+from toolkeep.telemetry import OpenTelemetry
+from toolkeep.testing import ScriptedServer
 
-SHOWN = ("mainstay.server.name", "network.transport", "mcp.protocol.version", "error.type")
+SHOWN = ("toolkeep.server.name", "network.transport", "mcp.protocol.version", "error.type")
 
 
 async def main() -> None:

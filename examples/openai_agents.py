@@ -5,9 +5,9 @@ import asyncio
 from agents import Agent, Runner, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
 
-from mainstay import CallContext, Runtime
-from mainstay.adapters.openai_agents import ProgressFeed, RuntimeServer, ToolProgress
-from mainstay.testing import ScriptedServer
+from toolkeep import CallContext, Runtime
+from toolkeep.adapters.openai_agents import ProgressFeed, RuntimeServer, ToolProgress
+from toolkeep.testing import ScriptedServer
 
 set_tracing_disabled(True)
 ADA = CallContext(principal="ada", headers={"authorization": "Bearer hers"})

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mainstay import InvalidArguments, Runtime
-from mainstay.config import tool
+from toolkeep import InvalidArguments, Runtime
+from toolkeep.config import tool
 
 
 def area(width: float, height: Annotated[float, Field(gt=0)] = 1.0) -> float:

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mainstay import CallContext, NotPermitted, Runtime, Tool, UnknownTool
-from mainstay.testing import ScriptedServer
+from toolkeep import CallContext, NotPermitted, Runtime, Tool, UnknownTool
+from toolkeep.testing import ScriptedServer
 
 PERMISSIONS = {
     "*": ["notes.echo"],

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from mainstay import CallContext, Runtime
-from mainstay.testing import ScriptedServer
+from toolkeep import CallContext, Runtime
+from toolkeep.testing import ScriptedServer
 
 
 async def told(runtime: Runtime, user: str) -> AsyncIterator[str]:

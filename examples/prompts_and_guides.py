@@ -4,8 +4,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from mainstay import Runtime
-from mainstay.testing import ScriptedServer
+from toolkeep import Runtime
+from toolkeep.testing import ScriptedServer
 
 REVIEW = """---
 description: Looks for mistakes

@@ -5,9 +5,9 @@ import asyncio
 from pydantic_ai import Agent, ModelMessage, ModelResponse, RunContext, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from mainstay import CallContext, Runtime
-from mainstay.adapters.pydantic_ai import RuntimeToolset
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import CallContext, Runtime
+from toolkeep.adapters.pydantic_ai import RuntimeToolset
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
 def think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

@@ -6,8 +6,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from mainstay import CallContext, Runtime
-from mainstay.testing import ScriptedServer
+from toolkeep import CallContext, Runtime
+from toolkeep.testing import ScriptedServer
 
 
 async def main() -> None:

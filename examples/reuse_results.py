@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mainstay import CallContext, Runtime
-from mainstay.testing import ScriptedServer
+from toolkeep import CallContext, Runtime
+from toolkeep.testing import ScriptedServer
 
 ADA, GRACE = CallContext(principal="ada"), CallContext(principal="grace")
 

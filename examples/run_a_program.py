@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from mainstay import CallOutcomeUnknown, Client, ServerUnavailable
+from toolkeep import CallOutcomeUnknown, Client, ServerUnavailable
 
 HERE = Path(__file__).resolve().parent
 os.environ["LEDGER_KEY"] = "ours, and none of the server's business"

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sys
 
-from mainstay.testing import ScriptedServer
+from toolkeep.testing import ScriptedServer
 
 
 async def main(port: int) -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mainstay import Runtime
-from mainstay.testing import ScriptedServer
+from toolkeep import Runtime
+from toolkeep.testing import ScriptedServer
 
 
 async def main() -> None:

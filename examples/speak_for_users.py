@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 
-from mainstay import CallContext, NotPermitted, Runtime
-from mainstay.testing import ScriptedServer
+from toolkeep import CallContext, NotPermitted, Runtime
+from toolkeep.testing import ScriptedServer
 
 ADA = CallContext(principal="ada", user_id="u-1", headers={"authorization": "Bearer old"})
 GRACE = CallContext(principal="grace", user_id="u-2", headers={"authorization": "Bearer hers"})

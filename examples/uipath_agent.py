@@ -4,9 +4,9 @@ import asyncio
 
 from uipath.agent.models.agent import AgentMcpResourceConfig
 
-from mainstay.adapters.uipath import McpClient, create_mcp_tools_from_metadata_for_mcp_server
-from mainstay.auth import StaticKey
-from mainstay.testing import ScriptedServer
+from toolkeep.adapters.uipath import McpClient, create_mcp_tools_from_metadata_for_mcp_server
+from toolkeep.auth import StaticKey
+from toolkeep.testing import ScriptedServer
 
 NUMBER = {"type": "number"}
 ADD = {

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mainstay import Client, Completed, Failed, Log, Progress
-from mainstay.testing import ScriptedServer
+from toolkeep import Client, Completed, Failed, Log, Progress
+from toolkeep.testing import ScriptedServer
 
 
 async def watch(client: Client) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from mainstay import CallContext
-from mainstay.blocking import Runtime
-from mainstay.testing import ScriptedServer
+from toolkeep import CallContext
+from toolkeep.blocking import Runtime
+from toolkeep.testing import ScriptedServer
 
 
 def main(url: str) -> None:

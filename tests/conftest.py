@@ -33,7 +33,7 @@ SURROUNDINGS = (
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
 )
-"""Variables that mainstay obeys; a test that wants one sets it."""
+"""Variables that toolkeep obeys; a test that wants one sets it."""
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,7 @@ class Measured:
 
 def files_of(package: str, report: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for path, file in report["files"].items():
-        if ("mainstay", package) in zip(
+        if ("toolkeep", package) in zip(
             PurePath(path).parts, PurePath(path).parts[1:], strict=False
         ):
             yield path, file

@@ -1,4 +1,4 @@
-"""What mainstay promises, one behaviour a line, and which tests prove it.
+"""What toolkeep promises, one behaviour a line, and which tests prove it.
 
 A test names the behaviours it proves with `@pytest.mark.requirement("S4")`, on itself, on its class
 or on its module (`pytestmark`), or with `[S4]` in its docstring. `test_requirements.py` fails when

@@ -99,4 +99,4 @@ def test_the_lock_holds_only_pins_and_comments():
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     assert [line for line in pins if not pin.fullmatch(line)] == []
-    assert not any(line.lower().startswith("mainstay==") for line in pins)
+    assert not any(line.lower().startswith("toolkeep==") for line in pins)

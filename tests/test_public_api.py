@@ -24,12 +24,12 @@ import pytest
 
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 
-NOT_API = frozenset({"mainstay.cli", "mainstay.demo"})
+NOT_API = frozenset({"toolkeep.cli", "toolkeep.demo"})
 """Programs: their interface is the command line."""
 
-PACKAGES = ("mainstay", "mainstay.adapters", "mainstay.stores")
+PACKAGES = ("toolkeep", "toolkeep.adapters", "toolkeep.stores")
 """All of whose modules are public, but those that begin with an underscore."""
-INSIDE = frozenset({"mainstay.testing.scenarios"})
+INSIDE = frozenset({"toolkeep.testing.scenarios"})
 """Public, in a package of which the other modules are its own affair."""
 
 HEAVY = ("mcp", "mcp_types", "aiohttp", "httpx2", "jsonschema", "jsonschema_rs")
@@ -49,12 +49,12 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 def public_modules() -> list[str]:
     """Found without importing one, so that a broken module fails tests and not their collection."""
     names = {name for package in PACKAGES for name in _below(package)}
-    return ["mainstay", *sorted({*names, *INSIDE} - NOT_API)]
+    return ["toolkeep", *sorted({*names, *INSIDE} - NOT_API)]
 
 
 def _below(package: str) -> Iterator[str]:
-    root = importlib.util.find_spec("mainstay")
-    assert root is not None, "mainstay is not installed: make install"
+    root = importlib.util.find_spec("toolkeep")
+    assert root is not None, "toolkeep is not installed: make install"
     assert root.submodule_search_locations is not None
     folder = Path(root.submodule_search_locations[0], *package.split(".")[1:])
     for module in pkgutil.iter_modules([str(folder)]):
@@ -88,7 +88,7 @@ def described() -> str:
 
 def describe(name: str, value: Any, *, home: str) -> Iterator[str]:
     defined_in = getattr(value, "__module__", home)
-    if home == "mainstay" and defined_in in public_modules() and defined_in != home:
+    if home == "toolkeep" and defined_in in public_modules() and defined_in != home:
         yield f"{name} is {defined_in}.{value.__qualname__}"
     elif inspect.isclass(value):
         bases = ", ".join(public_bases(value))
@@ -134,8 +134,8 @@ def hidden_bases(cls: type) -> list[type]:
     return [
         base
         for base in cls.__mro__[1:]
-        if base.__module__.startswith("mainstay._") or base.__name__.startswith("_")
-        if base.__module__.startswith("mainstay")
+        if base.__module__.startswith("toolkeep._") or base.__name__.startswith("_")
+        if base.__module__.startswith("toolkeep")
     ]
 
 
@@ -230,12 +230,12 @@ def test_every_public_name_exists():
 
 
 def test_dir_tells_the_public_names():
-    import mainstay
+    import toolkeep
 
-    assert set(mainstay.__all__) <= set(dir(mainstay))
+    assert set(toolkeep.__all__) <= set(dir(toolkeep))
 
 
-@pytest.mark.parametrize("statement", ["import mainstay", "from mainstay import Client"])
+@pytest.mark.parametrize("statement", ["import toolkeep", "from toolkeep import Client"])
 def test_importing_loads_neither_the_sdk_nor_the_http_library(statement: str):
     report = f"import sys; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     assert python(f"{statement}; {report}").split() == []

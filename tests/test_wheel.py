@@ -2,7 +2,7 @@
 
 Nothing is downloaded. The new environment sees the dependencies through a `.pth` line that names
 this environment's packages; Python does not follow the `.pth` files in there, so the editable
-mainstay of the checkout stays out of sight.
+toolkeep of the checkout stays out of sight.
 """
 
 import json
@@ -19,14 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 TRIAL = """
 import json, sys
-import mainstay
-from mainstay import Client
+import toolkeep
+from toolkeep import Client
 
 client = Client("http://127.0.0.1:9/mcp")
-package = __import__("pathlib").Path(mainstay.__file__).parent
+package = __import__("pathlib").Path(toolkeep.__file__).parent
 print(json.dumps({
     "home": str(package),
-    "version": mainstay.__version__,
+    "version": toolkeep.__version__,
     "typed": (package / "py.typed").is_file(),
     "opened": client.is_initialized,
 }))
@@ -71,11 +71,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 def test_the_wheel_works_outside_the_checkout(installed: Installed):
-    from mainstay import __version__
+    from toolkeep import __version__
 
     told = json.loads(run(installed.python, "-I", "-c", TRIAL, cwd=installed.wheel.parent))
     assert told == {
-        "home": str(installed.site / "mainstay"),
+        "home": str(installed.site / "toolkeep"),
         "version": __version__,
         "typed": True,
         "opened": False,
@@ -84,5 +84,5 @@ def test_the_wheel_works_outside_the_checkout(installed: Installed):
 
 def test_the_wheel_holds_the_package_and_its_licence_only(installed: Installed):
     names = zipfile.ZipFile(installed.wheel).namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"mainstay"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"toolkeep"}
     assert any(name.endswith("/licenses/LICENSE") for name in names)

@@ -1,4 +1,4 @@
-"""`mainstay.Client`."""
+"""`toolkeep.Client`."""
 
 import shlex
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from benchmarks.contestants.common import ARGUMENTS, Send
-from mainstay import Client, ServerSpec
+from toolkeep import Client, ServerSpec
 
 
 @asynccontextmanager

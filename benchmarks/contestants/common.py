@@ -12,7 +12,7 @@ Send = Callable[[], Awaitable[Any]]
 _VERSIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 _ABOUT = {
     "io.modelcontextprotocol/protocolVersion": _VERSIONS["modern"],
-    "io.modelcontextprotocol/clientInfo": {"name": "mainstay", "version": "0"},
+    "io.modelcontextprotocol/clientInfo": {"name": "toolkeep", "version": "0"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 

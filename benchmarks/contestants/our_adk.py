@@ -1,12 +1,12 @@
-"""google-adk on mainstay: a tool of `mainstay.adapters.adk`."""
+"""google-adk on toolkeep: a tool of `toolkeep.adapters.adk`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from benchmarks.contestants.adk_context import tool_context
 from benchmarks.contestants.common import ARGUMENTS, Send
-from mainstay import Runtime
-from mainstay.adapters.adk import tools
+from toolkeep import Runtime
+from toolkeep.adapters.adk import tools
 
 
 @asynccontextmanager

@@ -1,11 +1,11 @@
-"""LangChain on mainstay: a `BaseTool` of `mainstay.adapters.langchain`."""
+"""LangChain on toolkeep: a `BaseTool` of `toolkeep.adapters.langchain`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from benchmarks.contestants.common import ARGUMENTS, Send
-from mainstay import Runtime
-from mainstay.adapters.langchain import tools
+from toolkeep import Runtime
+from toolkeep.adapters.langchain import tools
 
 
 @asynccontextmanager

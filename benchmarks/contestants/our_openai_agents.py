@@ -1,11 +1,11 @@
-"""openai-agents on mainstay: `RuntimeServer`."""
+"""openai-agents on toolkeep: `RuntimeServer`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from benchmarks.contestants.common import ARGUMENTS, Send
-from mainstay import Runtime
-from mainstay.adapters.openai_agents import RuntimeServer
+from toolkeep import Runtime
+from toolkeep.adapters.openai_agents import RuntimeServer
 
 
 @asynccontextmanager

@@ -1,12 +1,12 @@
-"""pydantic-ai on mainstay: `RuntimeToolset`."""
+"""pydantic-ai on toolkeep: `RuntimeToolset`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from benchmarks.contestants.common import Send
 from benchmarks.contestants.pydantic_ai import calling
-from mainstay import Runtime
-from mainstay.adapters.pydantic_ai import RuntimeToolset
+from toolkeep import Runtime
+from toolkeep.adapters.pydantic_ai import RuntimeToolset
 
 
 @asynccontextmanager

@@ -1,10 +1,10 @@
-"""`mainstay.Runtime`, for a user who brings a token."""
+"""`toolkeep.Runtime`, for a user who brings a token."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from benchmarks.contestants.common import ARGUMENTS, Send
-from mainstay import CallContext, Runtime
+from toolkeep import CallContext, Runtime
 
 ADA = CallContext(principal="ada", headers={"authorization": "Bearer token"})
 

@@ -1,10 +1,10 @@
-"""`mainstay.Runtime`, for nobody in particular."""
+"""`toolkeep.Runtime`, for nobody in particular."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from benchmarks.contestants.common import ARGUMENTS, Send
-from mainstay import Runtime
+from toolkeep import Runtime
 
 
 @asynccontextmanager

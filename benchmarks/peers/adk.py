@@ -1,4 +1,4 @@
-"""What an agent of Google ADK lives through with ADK's own MCP toolset, and with mainstay's.
+"""What an agent of Google ADK lives through with ADK's own MCP toolset, and with toolkeep's.
 
 The same agent loop, the same scripted model, the same server that misbehaves on purpose; each row
 is what happened here and now, in both eras of the protocol. Nothing leaves this machine.
@@ -35,9 +35,9 @@ from google.adk.tools.mcp_tool import McpToolset, StreamableHTTPConnectionParams
 from google.genai import types
 from pydantic import PrivateAttr
 
-from mainstay import CallContext, Runtime
-from mainstay.adapters import adk
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import CallContext, Runtime
+from toolkeep.adapters import adk
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 MODERN = "ADK_ENABLE_MCP_MODERN_PROTOCOL"
 BOUND = 20.0
@@ -164,7 +164,7 @@ async def ours(kit: ScriptedServer) -> AsyncIterator[Stage]:
             await stage.runner.close()
 
 
-CONTENDERS = {"ADK": own, "mainstay": ours}
+CONTENDERS = {"ADK": own, "toolkeep": ours}
 
 
 # -- what they live through ---------------------------------------------------------------------

@@ -31,9 +31,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from pydantic import PrivateAttr
 
-from mainstay import Runtime
-from mainstay.adapters.langchain import tools
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import Runtime
+from toolkeep.adapters.langchain import tools
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 BOUND = 20.0
 """Seconds for one run; what takes longer hangs."""
@@ -216,7 +216,7 @@ async def column(make: Any, era: Any, row: Callable[[Stage], Awaitable[str]]) ->
 async def main() -> None:
     logging.disable(logging.CRITICAL)
     print(f"langchain {version('langchain')}, mcp {version('mcp')}", end="")
-    columns: dict[str, Any] = {"mainstay": ours}
+    columns: dict[str, Any] = {"toolkeep": ours}
     if importlib.util.find_spec("fastmcp") is None:
         print("\nlangchain.mcp cannot run here: it needs FastMCP 4 (langchain[mcp]).")
     else:

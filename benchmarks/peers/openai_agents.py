@@ -1,4 +1,4 @@
-"""What the OpenAI Agents SDK's own MCP servers do in trouble, beside what mainstay does.
+"""What the OpenAI Agents SDK's own MCP servers do in trouble, beside what toolkeep does.
 
     python benchmarks/peers/openai_agents.py
 
@@ -20,9 +20,9 @@ from agents import Agent, Runner, set_tracing_disabled
 from agents.mcp import MCPServer, MCPServerStreamableHttp, MCPServerStreamableHttpParams
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
-from mainstay import CallContext, Runtime
-from mainstay.adapters.openai_agents import ProgressFeed, RuntimeServer
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import CallContext, Runtime
+from toolkeep.adapters.openai_agents import ProgressFeed, RuntimeServer
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 PATIENCE = 20.0
 set_tracing_disabled(True)
@@ -61,7 +61,7 @@ async def ours(kit: ScriptedServer) -> AsyncGenerator[MCPServer]:
         yield RuntimeServer(runtime)
 
 
-PEERS: dict[str, Peer] = {"own": own, "own, retrying": own_retrying, "mainstay": ours}
+PEERS: dict[str, Peer] = {"own": own, "own, retrying": own_retrying, "toolkeep": ours}
 
 
 # -- one run --------------------------------------------------------------------------------------

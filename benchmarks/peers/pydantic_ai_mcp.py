@@ -1,10 +1,10 @@
-"""What Pydantic AI's own `MCPToolset` does in trouble, beside what mainstay does.
+"""What Pydantic AI's own `MCPToolset` does in trouble, beside what toolkeep does.
 
     python benchmarks/peers/pydantic_ai_mcp.py
 
 The same agent, the same scripted model and the same scripted server (legacy, as nearly all are)
 for both; each line is what was measured in this run. Pydantic AI's own integration stands on
-fastmcp; where that is not installed, the script says so, and measures mainstay alone. A step of
+fastmcp; where that is not installed, the script says so, and measures toolkeep alone. A step of
 progress is whatever is in the stream between a tool's call and its result.
 """
 
@@ -20,9 +20,9 @@ from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.toolsets import AbstractToolset
 
-from mainstay import CallContext, Runtime
-from mainstay.adapters.pydantic_ai import RuntimeToolset
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import CallContext, Runtime
+from toolkeep.adapters.pydantic_ai import RuntimeToolset
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 try:
     from pydantic_ai.mcp import MCPToolset
@@ -165,7 +165,7 @@ async def main() -> None:
     print(f"pydantic-ai-slim {version('pydantic-ai-slim')}, mcp {version('mcp')}{fastmcp}")
     for title, row in ROWS.items():
         print(f"\n{title}")
-        for name, peer in {"own": own, "mainstay": ours}.items():
+        for name, peer in {"own": own, "toolkeep": ours}.items():
             try:
                 measured = await asyncio.wait_for(peer(row), 2 * PATIENCE)
             except Exception as error:

@@ -32,8 +32,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import PrivateAttr
 from uipath.agent.models.agent import AgentMcpResourceConfig
 
-from mainstay.adapters import uipath
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep.adapters import uipath
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 BOUND = 20.0
 """Seconds for one run; what takes longer hangs."""
@@ -248,7 +248,7 @@ async def column(make: Any, era: Any, row: Callable[[Stage], Awaitable[str]]) ->
 async def main() -> None:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    columns: dict[str, Any] = {"UiPath": theirs, "mainstay": ours}
+    columns: dict[str, Any] = {"UiPath": theirs, "toolkeep": ours}
     if importlib.util.find_spec("uipath_langchain") is None:
         print("uipath-langchain is not installed here: its own client was not run.")
         del columns["UiPath"]

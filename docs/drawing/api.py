@@ -14,7 +14,7 @@ from functools import partial
 from textwrap import fill
 from types import ModuleType, UnionType
 
-PROGRAMS = frozenset({"mainstay.cli", "mainstay.demo"})
+PROGRAMS = frozenset({"toolkeep.cli", "toolkeep.demo"})
 """Their interface is the command line."""
 WIDTH = 120
 HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then run it again. -->"
@@ -22,8 +22,8 @@ HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then
 
 def modules() -> list[str]:
     """Every public module, with those of the packages that have public ones."""
-    found = ["mainstay", *below("mainstay"), *below("mainstay.adapters"), *below("mainstay.stores")]
-    found.append("mainstay.testing.scenarios")
+    found = ["toolkeep", *below("toolkeep"), *below("toolkeep.adapters"), *below("toolkeep.stores")]
+    found.append("toolkeep.testing.scenarios")
     return sorted(name for name in found if name not in PROGRAMS)
 
 
@@ -50,7 +50,7 @@ def names(module: ModuleType) -> list[str]:
 def home(name: str, module: str) -> str | None:
     """The other public module in which a name of `module` is at home, if there is one."""
     value = getattr(importlib.import_module(module), name)
-    if module != "mainstay" or not getattr(value, "__module__", "").startswith("mainstay."):
+    if module != "toolkeep" or not getattr(value, "__module__", "").startswith("toolkeep."):
         return None
     for other in modules():
         found = importlib.import_module(other)
@@ -106,7 +106,7 @@ def index() -> str:
     ]
     intro = fill(
         "What may be imported: the names that these modules list in `__all__`. Everything else is"
-        " private and may change in any release. `mainstay` alone has all that most programs need.",
+        " private and may change in any release. `toolkeep` alone has all that most programs need.",
         WIDTH,
     )
     return "\n\n".join(["# API", HEADING, intro, "\n".join(rows)]) + "\n"

@@ -16,8 +16,8 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from mainstay.cli import ending
-from mainstay.cli.app import app
+from toolkeep.cli import ending
+from toolkeep.cli.app import app
 
 WIDTH = 120
 HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then run it again. -->"
@@ -26,7 +26,7 @@ SHARED = 3
 CODES = (ending.DONE, ending.FAILED, ending.USAGE, ending.UNKNOWN, ending.INTERRUPTED)
 
 INTRO = (
-    "mainstay with its extra `cli` has the command `mainstay`; `python -m mainstay` is the"
+    "toolkeep with its extra `cli` has the command `toolkeep`; `python -m toolkeep` is the"
     " same. Every command has `--help`. What a command found is on standard output, everything"
     " beside it on standard error. Where standard output is no terminal there is no colour and no"
     ' frame; `--json` is for programs, also when it fails: `{"error": {…}}`.'
@@ -80,7 +80,7 @@ def every(command: Any, name: str) -> Iterator[Command]:
 
 
 def page() -> str:
-    whole, *commands = every(get_command(app), "mainstay")
+    whole, *commands = every(get_command(app), "toolkeep")
     counted = Counter(option for one in commands for option in one.options())
     shared = {option: None for option, times in counted.items() if times >= SHARED}
     parts = [
@@ -94,7 +94,7 @@ def page() -> str:
         "## Options of several commands",
         "Each command below names those that it has.",
         table("option", list(shared)),
-        "## Options of `mainstay` itself",
+        "## Options of `toolkeep` itself",
         table("option", whole.options()),
         *(part for one in commands for part in section(one, list(shared))),
     ]

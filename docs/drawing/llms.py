@@ -20,7 +20,7 @@ def drawn(docs: Path) -> str:
         f"## {part.caption}\n\n" + "\n".join(map(line, part.entries)) for part in parts(index)
     ]
     modules = "## Modules\n\n" + "\n".join(map(module, api.modules()))
-    return "\n\n".join([f"# mainstay\n\n> {lead}.", *listed, modules]) + "\n"
+    return "\n\n".join([f"# toolkeep\n\n> {lead}.", *listed, modules]) + "\n"
 
 
 def line(entry: Entry) -> str:

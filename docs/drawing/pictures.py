@@ -27,15 +27,15 @@ from drawing.svg import (
     text,
     way,
 )
-from mainstay._rules.lifecycle import CLIENT_LEGAL, LEGAL
-from mainstay._rules.membership import MEMBER_LEGAL
+from toolkeep._rules.lifecycle import CLIENT_LEGAL, LEGAL
+from toolkeep._rules.membership import MEMBER_LEGAL
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 # -- layers -----------------------------------------------------------------------------------
 
 FLOORS: list[tuple[str, str, str]] = [
-    ("cli demo _doctor", "the mainstay command, and what it shows and finds", BLUE),
+    ("cli demo _doctor", "the toolkeep command, and what it shows and finds", BLUE),
     ("testing", "a scriptable server, a fault proxy: for your tests, too", BLUE),
     ("adapters telemetry", "five agent frameworks; log lines, spans, metrics", BLUE),
     ("blocking compose", "without an event loop; several calls as one", BLUE),
@@ -74,7 +74,7 @@ def layers() -> str:
             text(74, box.y + 5, " · ".join(shown), "code", "start"),
             text(734, box.y + 5, said, "said", "end"),
         ]
-    about = "The layers of mainstay, one above the other; imports point down only"
+    about = "The layers of toolkeep, one above the other; imports point down only"
     return picture(WIDTH, STEP * len(FLOORS) + 24, about, parts)
 
 

@@ -17,8 +17,8 @@ from google.adk.runners import InMemoryRunner
 from google.genai import types
 from pydantic import PrivateAttr
 
-from mainstay import Runtime
-from mainstay.testing import ScriptedServer
+from toolkeep import Runtime
+from toolkeep.testing import ScriptedServer
 
 BOUND = 15.0
 """Seconds after which a test gives up waiting."""
@@ -167,4 +167,4 @@ def responses(events: list[Event]) -> list[types.FunctionResponse]:
 def progress(events: list[Event]) -> list[dict[str, Any]]:
     """What ADK's stream showed of the calls."""
     metadata = [event.custom_metadata or {} for event in events]
-    return [found["mainstay"] for found in metadata if "mainstay" in found]
+    return [found["toolkeep"] for found in metadata if "toolkeep" in found]

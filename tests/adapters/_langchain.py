@@ -17,9 +17,9 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import Field, PrivateAttr
 
-from mainstay import Runtime
-from mainstay.adapters.langchain import tools
-from mainstay.testing import ScriptedServer
+from toolkeep import Runtime
+from toolkeep.adapters.langchain import tools
+from toolkeep.testing import ScriptedServer
 
 BOUND = 10.0
 """Seconds after which a test gives up waiting."""

@@ -11,9 +11,9 @@ import pytest
 from agents import Agent, FunctionTool, Runner, set_tracing_disabled
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
-from mainstay import Runtime
-from mainstay.adapters.openai_agents import RuntimeServer, tools
 from tests.adapters._servers import Turn, wait_for
+from toolkeep import Runtime
+from toolkeep.adapters.openai_agents import RuntimeServer, tools
 
 set_tracing_disabled(True)  # it would be sent to a server of the SDK's maker
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mainstay import Backoff, CallContext, Runtime
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import Backoff, CallContext, Runtime
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 BOUND = 15.0
 """Seconds after which a test gives up waiting."""

@@ -9,10 +9,10 @@ from google.adk.agents.llm_agent import LlmAgent
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.tools.base_tool import BaseTool
 
-from mainstay import CatalogueChanged, ConfigError, Runtime, UnknownTool
-from mainstay.adapters import adk
-from mainstay.testing import ScriptedServer
 from tests.adapters._adk import BOUND, ScriptedModel, conversation, house, responses
+from toolkeep import CatalogueChanged, ConfigError, Runtime, UnknownTool
+from toolkeep.adapters import adk
+from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("A2")
 

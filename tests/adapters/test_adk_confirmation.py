@@ -7,9 +7,9 @@ import pytest
 from google.adk.events.event import Event
 from google.genai import types
 
-from mainstay import Tool
-from mainstay.adapters import adk
 from tests.adapters._adk import ScriptedModel, conversation, house
+from toolkeep import Tool
+from toolkeep.adapters import adk
 
 pytestmark = pytest.mark.requirement("A2")
 

@@ -16,9 +16,6 @@ from google.adk.tools.tool_context import ToolContext
 from google.adk.workflow import FunctionNode, Workflow
 from google.genai import types
 
-from mainstay import InputNeeded
-from mainstay.adapters import adk
-from mainstay.testing import Behaviour, Rule
 from tests.adapters._adk import (
     BOUND,
     ScriptedModel,
@@ -27,6 +24,9 @@ from tests.adapters._adk import (
     progress,
     responses,
 )
+from toolkeep import InputNeeded
+from toolkeep.adapters import adk
+from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("A2")
 
@@ -185,8 +185,8 @@ async def test_a_question_is_answered_by_the_runtime_s_function_or_declined_at_o
 def test_without_adk_its_adapter_says_what_to_install():
     program = (
         "import sys; sys.modules['google.adk'] = None\n"
-        "from mainstay import ConfigError\n"
-        "try: import mainstay.adapters.adk\n"
+        "from toolkeep import ConfigError\n"
+        "try: import toolkeep.adapters.adk\n"
         "except ConfigError as error: print(error.remedy)"
     )
     done = subprocess.run(

@@ -8,17 +8,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallContext,
-    CallNotDelivered,
-    CallOutcomeUnknown,
-    Delivery,
-    InvalidArguments,
-    Runtime,
-)
-from mainstay.adapters import adk
-from mainstay.adapters._telling import sentence
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.adapters._adk import (
     BOUND,
     Conversation,
@@ -28,6 +17,17 @@ from tests.adapters._adk import (
     progress,
     responses,
 )
+from toolkeep import (
+    CallContext,
+    CallNotDelivered,
+    CallOutcomeUnknown,
+    Delivery,
+    InvalidArguments,
+    Runtime,
+)
+from toolkeep.adapters import adk
+from toolkeep.adapters._telling import sentence
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("A5")
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from google.adk.agents.readonly_context import ReadonlyContext
 
-from mainstay import CallContext, ConfigError
-from mainstay.adapters import adk
 from tests.adapters._adk import BOUND, ScriptedModel, conversation, house
+from toolkeep import CallContext, ConfigError
+from toolkeep.adapters import adk
 
 eras = pytest.mark.parametrize("era", ["legacy", "modern"])
 DERIVED = {"user": "x-user", "session": "x-session", "execution": "x-execution"}

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 
-from mainstay import CallOutcomeUnknown, Delivery, Runtime, browsing, reading
-from mainstay.adapters import adk, langchain, openai_agents
-from mainstay.adapters._telling import sentence
-from mainstay.adapters.pydantic_ai import RuntimeToolset
-from mainstay.testing import Behaviour, Rule
 from tests.adapters import _adk as ga
 from tests.adapters import _langchain as lc
 from tests.adapters import _openai_agents as oa
 from tests.adapters import _pydantic_ai as pa
 from tests.adapters._servers import house
+from toolkeep import CallOutcomeUnknown, Delivery, Runtime, browsing, reading
+from toolkeep.adapters import adk, langchain, openai_agents
+from toolkeep.adapters._telling import sentence
+from toolkeep.adapters.pydantic_ai import RuntimeToolset
+from toolkeep.testing import Behaviour, Rule
 
-SEARCH, CALL, READ = "mainstay__search_tools", "mainstay__call_tool", "mainstay__read_result"
+SEARCH, CALL, READ = "toolkeep__search_tools", "toolkeep__call_tool", "toolkeep__read_result"
 SPILLS = {"result_limit": 1_000, "oversized": "spill"}
 FIND = (SEARCH, {"query": "add two numbers", "limit": 3})
 ADD = (CALL, {"name": "kit.add", "arguments": {"a": 2, "b": 3}})

@@ -12,9 +12,6 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 from pydantic import ValidationError
 
-from mainstay import CallOutcomeUnknown, Runtime
-from mainstay.adapters.langchain import tools
-from mainstay.testing import Behaviour, Rule
 from tests.adapters._langchain import (
     BOUND,
     HELLO,
@@ -28,6 +25,9 @@ from tests.adapters._langchain import (
     thread,
     told,
 )
+from toolkeep import CallOutcomeUnknown, Runtime
+from toolkeep.adapters.langchain import tools
+from toolkeep.testing import Behaviour, Rule
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 ELICIT = {

@@ -8,10 +8,10 @@ from langchain.agents import create_agent
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mainstay import CatalogueChanged, Runtime
-from mainstay.adapters.langchain import live_tools, tools
-from mainstay.testing import ScriptedServer
 from tests.adapters._langchain import BOUND, DONE, HELLO, calling, house, model_of, thread, told
+from toolkeep import CatalogueChanged, Runtime
+from toolkeep.adapters.langchain import live_tools, tools
+from toolkeep.testing import ScriptedServer
 
 NEW = {"name": "new", "description": "Just born.", "inputSchema": {"type": "object"}}
 

@@ -7,9 +7,6 @@ import pytest
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mainstay import Runtime
-from mainstay.adapters.langchain import tools
-from mainstay.testing import Behaviour, Rule
 from tests.adapters._langchain import (
     BOUND,
     DONE,
@@ -24,6 +21,9 @@ from tests.adapters._langchain import (
     thread,
     told,
 )
+from toolkeep import Runtime
+from toolkeep.adapters.langchain import tools
+from toolkeep.testing import Behaviour, Rule
 
 ADD = ("kit__add", {"a": 2, "b": 3})
 
@@ -182,7 +182,7 @@ async def test_progress_is_in_the_graph_s_stream_and_in_the_callbacks(way: str) 
         called_back = [
             event["data"]
             async for event in agent.astream_events(HELLO, thread(), version="v2")
-            if (event["event"], event["name"]) == ("on_custom_event", "mainstay.progress")
+            if (event["event"], event["name"]) == ("on_custom_event", "toolkeep.progress")
         ]
     for events in (streamed, called_back):
         assert [event["fraction"] for event in events] == [1 / 3, 2 / 3, 1.0]

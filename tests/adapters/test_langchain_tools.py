@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from langchain_core.tools import ToolException
 
-from mainstay import (
+from tests.adapters._langchain import house
+from toolkeep import (
     CallContext,
     CallOutcomeUnknown,
     ConfigError,
@@ -16,9 +17,8 @@ from mainstay import (
     Runtime,
     UnknownTool,
 )
-from mainstay.adapters.langchain import context_from, tools
-from mainstay.testing import Behaviour, Rule
-from tests.adapters._langchain import house
+from toolkeep.adapters.langchain import context_from, tools
+from toolkeep.testing import Behaviour, Rule
 
 
 def call(tool: Any, **arguments: Any) -> dict[str, Any]:
@@ -92,7 +92,7 @@ async def test_nulls_that_a_strict_schema_forced_are_not_sent() -> None:
     ("missing", "adapter"), [("langchain_core", "langchain"), ("uipath", "uipath")]
 )
 def test_a_framework_that_is_missing_is_named(missing: str, adapter: str) -> None:
-    code = f"import sys; sys.modules['{missing}'] = None; import mainstay.adapters.{adapter}"
+    code = f"import sys; sys.modules['{missing}'] = None; import toolkeep.adapters.{adapter}"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=False, timeout=30
     )
@@ -201,7 +201,7 @@ GRACE = CallContext(principal="grace", headers={"authorization": "Bearer grace"}
 RUNS: list[tuple[dict[str, Any], CallContext | None, CallContext | None]] = [
     ({}, None, None),
     ({}, ADA, ADA),
-    ({"mainstay": GRACE, "principal": "ignored"}, ADA, GRACE),
+    ({"toolkeep": GRACE, "principal": "ignored"}, ADA, GRACE),
     ({"principal": "eve"}, ADA, CallContext(principal="eve", user_id="u-1")),
     ({"headers": {"x": "y"}}, ADA, CallContext(user_id="u-1", headers={"x": "y"})),
     ({"user_id": 7}, None, CallContext(user_id="7")),

@@ -8,19 +8,6 @@ import pytest
 from agents import Runner
 from agents.exceptions import AgentsException
 
-from mainstay import (
-    CallContext,
-    CallOutcomeUnknown,
-    CallResult,
-    ConfigError,
-    Delivery,
-    InvalidArguments,
-    MainstayError,
-    ServerUnavailable,
-)
-from mainstay.adapters._telling import sentence, tool_error
-from mainstay.adapters.openai_agents import ProgressFeed, ToolProgress
-from mainstay.testing import Behaviour, Recorded, Rule
 from tests.adapters._openai_agents import (
     Offer,
     agent_of,
@@ -43,6 +30,19 @@ from tests.adapters._servers import (
     reached,
     wait_for,
 )
+from toolkeep import (
+    CallContext,
+    CallOutcomeUnknown,
+    CallResult,
+    ConfigError,
+    Delivery,
+    InvalidArguments,
+    ServerUnavailable,
+    ToolkeepError,
+)
+from toolkeep.adapters._telling import sentence, tool_error
+from toolkeep.adapters.openai_agents import ProgressFeed, ToolProgress
+from toolkeep.testing import Behaviour, Recorded, Rule
 
 pytestmark = pytest.mark.requirement("A3", "A5")
 
@@ -193,7 +193,7 @@ async def test_without_a_failure_function_the_run_raises(offer: Offer):
 
 
 def behind(error: BaseException | None) -> BaseException | None:
-    while error is not None and not isinstance(error, MainstayError):
+    while error is not None and not isinstance(error, ToolkeepError):
         error = error.__cause__
     return error
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from agents import Runner
 
-from mainstay import ConfigError, Runtime
-from mainstay.adapters.openai_agents import RuntimeServer
 from tests.adapters._openai_agents import Offer, agent_of, run, scripted, surfaces
 from tests.adapters._servers import ADA, house, wait_for
+from toolkeep import ConfigError, Runtime
+from toolkeep.adapters.openai_agents import RuntimeServer
 
 pytestmark = pytest.mark.requirement("A3")
 

@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 from agents.mcp import MCPServerManager
 
-from mainstay import CallContext, ConfigError, NotPermitted, Runtime, ServerUnavailable, UnknownTool
-from mainstay.adapters.openai_agents import RuntimeServer, tools
-from mainstay.testing import ScriptedServer
 from tests.adapters._openai_agents import (
     Offer,
     as_functions,
@@ -22,6 +19,9 @@ from tests.adapters._openai_agents import (
     surfaces,
 )
 from tests.adapters._servers import ADA, eras, house
+from toolkeep import CallContext, ConfigError, NotPermitted, Runtime, ServerUnavailable, UnknownTool
+from toolkeep.adapters.openai_agents import RuntimeServer, tools
+from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("A3")
 
@@ -232,8 +232,8 @@ async def test_it_is_a_context_manager():
 def test_without_the_sdk_the_error_names_the_extra():
     program = (
         "import sys; sys.modules['agents'] = None\n"
-        "from mainstay import ConfigError\n"
-        "try: import mainstay.adapters.openai_agents\n"
+        "from toolkeep import ConfigError\n"
+        "try: import toolkeep.adapters.openai_agents\n"
         "except ConfigError as error: print(error.remedy)\n"
     )
     done = subprocess.run(

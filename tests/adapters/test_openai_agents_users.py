@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, NotPermitted
-from mainstay.adapters._telling import sentence
-from mainstay.adapters.openai_agents import RuntimeServer, tools
 from tests.adapters._openai_agents import Offer, as_server, outputs, run, scripted, surfaces
 from tests.adapters._servers import ADA, BOB, eras, house
+from toolkeep import CallContext, NotPermitted
+from toolkeep.adapters._telling import sentence
+from toolkeep.adapters.openai_agents import RuntimeServer, tools
 
 pytestmark = pytest.mark.requirement("A3", "A5")
 

@@ -8,16 +8,6 @@ from pydantic_ai import Agent, AgentRunResultEvent
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import FunctionToolResultEvent
 
-from mainstay import (
-    CallContext,
-    CallOutcomeUnknown,
-    ConfigError,
-    Delivery,
-    NotPermitted,
-    ServerUnavailable,
-)
-from mainstay.adapters._telling import sentence
-from mainstay.adapters.pydantic_ai import RuntimeToolset, ToolProgress
 from tests.adapters._pydantic_ai import Script, run
 from tests.adapters._servers import (
     ADA,
@@ -32,6 +22,16 @@ from tests.adapters._servers import (
     house,
     reached,
 )
+from toolkeep import (
+    CallContext,
+    CallOutcomeUnknown,
+    ConfigError,
+    Delivery,
+    NotPermitted,
+    ServerUnavailable,
+)
+from toolkeep.adapters._telling import sentence
+from toolkeep.adapters.pydantic_ai import RuntimeToolset, ToolProgress
 
 pytestmark = pytest.mark.requirement("A4", "A5")
 

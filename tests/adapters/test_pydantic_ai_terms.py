@@ -10,11 +10,11 @@ from pydantic_ai import Agent
 from pydantic_ai.capabilities import Toolset
 from pydantic_ai.messages import BinaryContent, ModelMessagesTypeAdapter
 
-from mainstay import ConfigError, Runtime, ServerUnavailable, UnknownTool
-from mainstay.adapters.pydantic_ai import RuntimeToolset
-from mainstay.testing import ScriptedServer
 from tests.adapters._pydantic_ai import Script, run
 from tests.adapters._servers import eras, house, wait_for
+from toolkeep import ConfigError, Runtime, ServerUnavailable, UnknownTool
+from toolkeep.adapters.pydantic_ai import RuntimeToolset
+from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("A4")
 
@@ -132,8 +132,8 @@ def test_what_cannot_be_meant_is_refused_at_once():
 def test_without_pydantic_ai_the_error_names_the_extra():
     program = (
         "import sys; sys.modules['pydantic_ai'] = None\n"
-        "from mainstay import ConfigError\n"
-        "try: import mainstay.adapters.pydantic_ai\n"
+        "from toolkeep import ConfigError\n"
+        "try: import toolkeep.adapters.pydantic_ai\n"
         "except ConfigError as error: print(error.remedy)\n"
     )
     done = subprocess.run(

@@ -9,14 +9,6 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 
-from mainstay import ConfigError
-from mainstay.adapters.uipath import (
-    McpClient,
-    create_mcp_tools,
-    create_mcp_tools_from_agent,
-    create_mcp_tools_from_metadata_for_mcp_server,
-)
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.adapters._langchain import HELLO, calling, model_of, thread, told
 from tests.adapters._uipath import (
     ADD,
@@ -30,6 +22,14 @@ from tests.adapters._uipath import (
     resource,
     settle,
 )
+from toolkeep import ConfigError
+from toolkeep.adapters.uipath import (
+    McpClient,
+    create_mcp_tools,
+    create_mcp_tools_from_agent,
+    create_mcp_tools_from_metadata_for_mcp_server,
+)
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ async def test_a_block_without_an_address_raises(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.requirement("A1")
 async def test_importing_the_adapter_loads_no_sdk() -> None:
-    code = "import sys, mainstay.adapters.uipath; sys.exit('uipath.platform' in sys.modules)"
+    code = "import sys, toolkeep.adapters.uipath; sys.exit('uipath.platform' in sys.modules)"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, stderr=subprocess.DEVNULL
     )

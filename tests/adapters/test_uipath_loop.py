@@ -16,8 +16,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from uipath.platform import UiPath
 
-from mainstay.adapters.uipath import create_mcp_tools_from_agent
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.adapters._langchain import (
     BOUND,
     DONE,
@@ -30,6 +28,8 @@ from tests.adapters._langchain import (
     told,
 )
 from tests.adapters._uipath import ADD, Platform, agent, platform, resource, settle
+from toolkeep.adapters.uipath import create_mcp_tools_from_agent
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 SUM = ("add", {"a": 2, "b": 3})
 LISTED = (

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, Runtime
-from mainstay.testing import ScriptedServer
+from toolkeep import Client, Runtime
+from toolkeep.testing import ScriptedServer
 
 CALLS = 10
 
@@ -37,7 +37,7 @@ async def garbage_of(work: Any) -> list[object]:
             await work()
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        return [one for one in gc.garbage if type(one).__module__.startswith("mainstay.")]
+        return [one for one in gc.garbage if type(one).__module__.startswith("toolkeep.")]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

@@ -15,18 +15,18 @@ from typing import Any, ClassVar
 from chaos.judge import CALM
 from chaos.scene import BY_NAME, PRINCIPALS, token
 from chaos.schedule import DEADLINE, Schedule, Step
-from mainstay import (
+from toolkeep import (
     CallContext,
     CallNotDelivered,
     CallOutcomeUnknown,
     CallResult,
     Delivery,
-    MainstayError,
     Runtime,
     ServerUnavailable,
+    ToolkeepError,
 )
-from mainstay.config import Difference
-from mainstay.events import Completed, Event, Progress, Started
+from toolkeep.config import Difference
+from toolkeep.events import Completed, Event, Progress, Started
 
 SEED = 8
 """One in whose first calls every lie has its occasion."""
@@ -68,7 +68,7 @@ class Liar(Runtime):
             if not ran or step.tool in BY_NAME[step.server].replayed:
                 raise
         for _ in range(20):
-            with contextlib.suppress(MainstayError):
+            with contextlib.suppress(ToolkeepError):
                 result = await super().call(name, arguments, **how)
                 self.told["resends"].add(step.number)
                 return result
@@ -199,7 +199,7 @@ class Liar(Runtime):
             "call_id": event.call_id,
         }
         observer(Progress(progress=1.0, message=f"a step {shown}", **about))
-        logging.getLogger("mainstay.liar").debug("a line %s", shown)
+        logging.getLogger("toolkeep.liar").debug("a line %s", shown)
 
     async def aclose(self) -> None:
         """Leaves a task, a socket and a process behind, once, and an error that nobody catches."""

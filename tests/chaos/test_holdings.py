@@ -14,7 +14,7 @@ from chaos.holdings import GROWS, LEFT, ROOM, Holdings, growth, held, leftovers
 from chaos.judge import Judge, Said
 from chaos.schedule import Schedule
 from chaos.soak import ENOUGH, INJECTED, USEFUL, Findings, missing, too_few
-from mainstay import Runtime
+from toolkeep import Runtime
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="files and processes are counted there")
 NOW = Holdings(tasks=20, files=30, children=4, memory=90 << 20)

@@ -11,7 +11,7 @@ from chaos.faults import FAULTS, OF_ONE, TROUBLES
 from chaos.scene import BY_NAME, PLACES, PRINCIPALS, SERVERS
 from chaos.schedule import Schedule
 from chaos.soak import ENOUGH
-from mainstay.testing import Behaviour
+from toolkeep.testing import Behaviour
 
 ROOT = Path(__file__).resolve().parents[2]
 

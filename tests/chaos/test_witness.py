@@ -10,8 +10,8 @@ import pytest
 from chaos.judge import HUSHED
 from chaos.scene import token
 from chaos.witness import CAUGHT, ONE_END, Witness
-from mainstay import CallResult
-from mainstay.events import Completed, Failed, Log, Progress, Started
+from toolkeep import CallResult
+from toolkeep.events import Completed, Failed, Log, Progress, Started
 
 ABOUT: dict[str, Any] = {"server": "s", "tool": "t", "call_id": "1"}
 STARTED = Started(**ABOUT)
@@ -48,7 +48,7 @@ def test_while_calls_are_under_way_none_has_to_have_ended():
 
 async def test_a_token_in_an_event_or_in_the_log_is_seen():
     witness = Witness()
-    log = logging.getLogger("mainstay.anything")
+    log = logging.getLogger("toolkeep.anything")
     for event in (
         Failed(error=ValueError(f"refused: {token('ada', 1)}"), **ABOUT),
         Progress(progress=1.0, message=token("ada", 2), **ABOUT),

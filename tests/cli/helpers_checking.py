@@ -1,4 +1,4 @@
-"""`mainstay check --json` as tests read it, and servers that no framework would make.
+"""`toolkeep check --json` as tests read it, and servers that no framework would make.
 
 One run is asked about many servers, because starting Python is what costs. The doctor looks at them
 one after the other.

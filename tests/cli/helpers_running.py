@@ -1,4 +1,4 @@
-"""The installed `mainstay` command, as a shell runs it: in a pipe, or in a terminal of 80 columns.
+"""The installed `toolkeep` command, as a shell runs it: in a pipe, or in a terminal of 80 columns.
 
 Each run has a home of its own, so that nothing of this machine's user is read or written.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 import pyte
 
-MAINSTAY = str(Path(sys.executable).with_name("mainstay"))
+TOOLKEEP = str(Path(sys.executable).with_name("toolkeep"))
 BOUND = 90.0
 """Seconds for one run. It takes about one; on a busy machine ten times as long."""
 COLUMNS, LINES = 80, 40
@@ -73,7 +73,7 @@ class Home:
     ) -> Ran:
         """In a pipe."""
         process = await asyncio.create_subprocess_exec(
-            *(MAINSTAY, *words),
+            *(TOOLKEEP, *words),
             stdin=DEVNULL if input is None else PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -96,7 +96,7 @@ class Home:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _TAKE_TERMINAL, MAINSTAY, *words),
+            *(sys.executable, "-c", _TAKE_TERMINAL, TOOLKEEP, *words),
             stdin=slave,
             stdout=slave,
             stderr=slave,

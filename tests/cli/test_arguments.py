@@ -5,11 +5,11 @@ from typing import Any
 import mcp_types
 import pytest
 
-from mainstay import InvalidArguments, Tool
-from mainstay.cli import arguments, shapes
-from mainstay.cli.columns import fitted, plain
-from mainstay.cli.ending import Misused
-from mainstay.cli.screen import harmless, one_line
+from toolkeep import InvalidArguments, Tool
+from toolkeep.cli import arguments, shapes
+from toolkeep.cli.columns import fitted, plain
+from toolkeep.cli.ending import Misused
+from toolkeep.cli.screen import harmless, one_line
 
 
 def tool(properties: dict[str, Any], **more: Any) -> Tool:

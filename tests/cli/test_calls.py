@@ -8,9 +8,9 @@ from asyncio.subprocess import DEVNULL, PIPE
 
 import pytest
 
-from mainstay.cli.answers import MOST_TRIES
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from tests.cli.helpers_running import BOUND, MAINSTAY, Home
+from tests.cli.helpers_running import BOUND, TOOLKEEP, Home
+from toolkeep.cli.answers import MOST_TRIES
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 PLACED = {
     "name": "place",
@@ -133,7 +133,7 @@ async def test_a_call_whose_progress_nobody_reads_goes_on_to_its_end(home: Home)
             reading, writing = os.pipe()
             os.close(reading)
             process = await asyncio.create_subprocess_exec(
-                *(MAINSTAY, "call", *words, "--url", server.url),
+                *(TOOLKEEP, "call", *words, "--url", server.url),
                 stdin=DEVNULL,
                 stdout=PIPE,
                 stderr=writing,
@@ -165,7 +165,7 @@ async def test_the_exit_code_says_whether_it_ran(home: Home):
     assert "Traceback" not in unknown.err + late.err
     assert dead.code == 1
     assert dead.document["error"]["type"] == "ServerUnavailable"
-    assert "mainstay check" in dead.document["error"]["remedy"]
+    assert "toolkeep check" in dead.document["error"]["remedy"]
 
 
 @pytest.mark.requirement("O2")

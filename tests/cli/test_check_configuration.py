@@ -1,10 +1,10 @@
-"""`mainstay check`: what is wrong with a configuration, and how the command is to be used."""
+"""`toolkeep check`: what is wrong with a configuration, and how the command is to be used."""
 
 import pytest
 
-from mainstay.testing import ScriptedServer
 from tests.cli.helpers_checking import check
 from tests.cli.helpers_running import Home
+from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("O2")
 
@@ -90,7 +90,7 @@ async def test_a_program_of_a_file_that_was_found_is_not_started_unasked(home: H
         found = await check(home)
         assert await program.launches() == []
     assert found.failed_at("prog") == ("configuration", "not-approved")
-    assert "mainstay config approve prog" in found.of("prog").failure["remedy"]
+    assert "toolkeep config approve prog" in found.of("prog").failure["remedy"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`mainstay check` of servers that are well: every step passes, and nothing stays behind there."""
+"""`toolkeep check` of servers that are well: every step passes, and nothing stays behind there."""
 
 import contextlib
 from collections.abc import Sequence
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import Behaviour, Recorded, Rule, ScriptedServer
 from tests.cli.helpers_checking import Found, check, paragraphs
 from tests.cli.helpers_running import COLUMNS, Home
+from toolkeep.testing import Behaviour, Recorded, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("O2")
 
@@ -70,10 +70,10 @@ def test_every_step_passes_and_is_timed(told: Told, server: str):
 @pytest.mark.parametrize(
     ("server", "agreed"),
     [
-        ("legacy", "mainstay-scripted 1, protocol 2025-11-25 (legacy)"),
+        ("legacy", "toolkeep-scripted 1, protocol 2025-11-25 (legacy)"),
         ("modern", "protocol 2026-07-28 (modern)"),
         ("older", "over HTTP+SSE of 2024-11-05"),
-        ("old-program", "mainstay-scripted 1, protocol 2025-11-25 (legacy)"),
+        ("old-program", "toolkeep-scripted 1, protocol 2025-11-25 (legacy)"),
     ],
 )
 def test_what_was_agreed_on_is_told(told: Told, server: str, agreed: str):

@@ -1,13 +1,13 @@
-"""`mainstay check`: what answers at an address, and what it agrees to."""
+"""`toolkeep check`: what answers at an address, and what it agrees to."""
 
 import contextlib
 from typing import Any
 
 import pytest
 
-from mainstay.testing import Behaviour, Recorded, Rule, ScriptedServer
 from tests.cli.helpers_checking import Found, Seeded, answering, page, told_twice
 from tests.cli.helpers_running import Home
+from toolkeep.testing import Behaviour, Recorded, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("O2")
 
@@ -29,7 +29,7 @@ FAULTS = [
     Seeded("teapot", "http", "http-refused", "'short and stout'", "'headers'"),
     Seeded("mute", "http", "connection-broken", "the connection ", "server's log"),
     Seeded("ancient", "handshake", "version-mismatch", "speaks 1999-01-01", "Update the server"),
-    Seeded("futuristic", "handshake", "version-mismatch", "speaks 2999-01-01", "Update mainstay"),
+    Seeded("futuristic", "handshake", "version-mismatch", "speaks 2999-01-01", "Update toolkeep"),
     Seeded("pinned", "handshake", "version-mismatch", "'mode'", "to 'auto'"),
     Seeded("unwilling", "handshake", "handshake-rejected", "error -32603: not today", "log"),
     Seeded("forgetful", "session", "session-lost", "has just opened", "balancer"),

@@ -1,4 +1,4 @@
-"""`mainstay check`: names, ports, certificates and proxies, from nowhere to a TLS handshake."""
+"""`toolkeep check`: names, ports, certificates and proxies, from nowhere to a TLS handshake."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mainstay.testing import ScriptedServer
 from tests.cli.helpers_checking import (
     Found,
     Seeded,
@@ -19,6 +18,7 @@ from tests.cli.helpers_checking import (
 )
 from tests.cli.helpers_running import Home
 from tests.engine.certificates import DAY, NOW, Authority, HttpProxy, wants_client_certificate
+from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("O2")
 
@@ -30,7 +30,7 @@ FAULTS = [
     Seeded("expired", "tls", "tls-expired", "127.0.0.1 expired on", "Have it renewed"),
     Seeded("early", "tls", "tls-not-yet-valid", "valid only from", "clock"),
     Seeded("self", "tls", "tls-self-signed", "signed by itself", "'tls.ca_file'"),
-    Seeded("issuer", "tls", "tls-unknown-issuer", "'mainstay test ca'", "'tls.ca_file'"),
+    Seeded("issuer", "tls", "tls-unknown-issuer", "'toolkeep test ca'", "'tls.ca_file'"),
     Seeded("secure", "tls", "tls-to-plain-port", "speaks plain HTTP", "http://"),
     Seeded("plain", "http", "plain-to-tls-port", "speaks TLS", "https://"),
     Seeded("mutual", "http", "tls-failed", "before anything is asked", "'tls.client_cert'"),

@@ -1,13 +1,13 @@
-"""`mainstay check`: servers that hang. Every wait is bounded, and Ctrl-C ends all of them."""
+"""`toolkeep check`: servers that hang. Every wait is bounded, and Ctrl-C ends all of them."""
 
 import asyncio
 import sys
 
 import pytest
 
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.cli.helpers_checking import answering, check
 from tests.cli.helpers_running import Home
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("O2")
 

@@ -1,13 +1,13 @@
-"""`mainstay check`: servers that are programs, and programs that are no servers."""
+"""`toolkeep check`: servers that are programs, and programs that are no servers."""
 
 import contextlib
 import sys
 
 import pytest
 
-from mainstay.testing import ScriptedServer
 from tests.cli.helpers_checking import Found, Seeded, told_twice
 from tests.cli.helpers_running import Home
+from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("O2")
 

@@ -1,4 +1,4 @@
-"""`mainstay check --trace` shows every request and answer, and no secret: neither what is sent, nor
+"""`toolkeep check --trace` shows every request and answer, and no secret: neither what is sent, nor
 what servers quote of it, on whatever page, in whatever spelling."""
 
 import base64
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.cli.helpers_checking import answering, page
 from tests.cli.helpers_running import Home, Ran
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("O2", "H6")
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from mainstay.testing import ScriptedServer
-from tests.cli.helpers_running import BOUND, MAINSTAY, Home
+from tests.cli.helpers_running import BOUND, TOOLKEEP, Home
+from toolkeep.testing import ScriptedServer
 
 UNIT = {
     "name": "weather",
@@ -20,12 +20,12 @@ UNIT = {
 def offered(home: Home, *words: str, **env: str) -> Sequence[str]:
     """What bash is told, with the cursor at the end of the last word."""
     asking = {
-        "_MAINSTAY_COMPLETE": "complete_bash",
-        "COMP_WORDS": " ".join(("mainstay", *words)),
+        "_TOOLKEEP_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("toolkeep", *words)),
         "COMP_CWORD": str(len(words)),
     }
     told = subprocess.run(
-        [MAINSTAY],
+        [TOOLKEEP],
         env=home.env(**asking, **env),
         cwd=home.path,
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`mainstay config show`, `path`, `validate`, `schema`: what is configured, and what is wrong.
+"""`toolkeep config show`, `path`, `validate`, `schema`: what is configured, and what is wrong.
 
 No server is opened here, and no secret is ever said.
 """
@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from mainstay.config import schema
 from tests.cli.helpers_running import Home
+from toolkeep.config import schema
 
 SECRET, LITERAL, IN_ARGS = "s3cret-of-a-variable", "s3cret-in-the-file", "s3cret-argument"
 SECRETS = (SECRET, LITERAL, IN_ARGS)
@@ -96,13 +96,13 @@ async def test_where_a_configuration_is_looked_for(home: Home):
     write(home, GOOD)
     write(home, GOOD, ".mcp.json")
     found = await home.run("config", "path", "--json")
-    named = await home.run("config", "path", env={"MAINSTAY_CONFIG": ".mcp.json"})
+    named = await home.run("config", "path", env={"TOOLKEEP_CONFIG": ".mcp.json"})
     assert nothing.document["used"] is None
     assert found.document["used"] == "mcp.json"
     states = {one["place"]: one["state"] for one in found.document["places"]}
     assert states[".mcp.json"] == "found, not used"
-    assert states["mainstay.toml"] == "not there"
-    assert "named by MAINSTAY_CONFIG" in named.out
+    assert states["toolkeep.toml"] == "not there"
+    assert "named by TOOLKEEP_CONFIG" in named.out
 
 
 @pytest.mark.requirement("C3")

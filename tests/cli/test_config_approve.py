@@ -1,12 +1,12 @@
-"""`mainstay config approve`: only what a person lets be started is started."""
+"""`toolkeep config approve`: only what a person lets be started is started."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from mainstay import load
 from tests.cli.helpers_running import Home
+from toolkeep import load
 
 PROGRAMS = {"mcpServers": {"one": {"command": "first"}, "two": {"command": "second"}}}
 

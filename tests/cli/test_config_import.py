@@ -1,4 +1,4 @@
-"""`mainstay config import`: servers of other products, without touching what is there."""
+"""`toolkeep config import`: servers of other products, without touching what is there."""
 
 import json
 import os
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import load
-from mainstay.cli.configuring_places import usual
 from tests.cli.helpers_running import Home
+from toolkeep import load
+from toolkeep.cli.configuring_places import usual
 
 SECRET = "ghp-0123456789"
 CLAUDE = {
@@ -118,7 +118,7 @@ async def test_claude_code_has_servers_of_the_user_and_of_this_project(home: Hom
         ({}, (), 1),
         ({}, ("netscape",), 2),
         ({"c.json": "{"}, ("c.json",), 2),
-        ({"c.json": CLAUDE}, ("c.json", "--to", "mainstay.toml"), 2),
+        ({"c.json": CLAUDE}, ("c.json", "--to", "toolkeep.toml"), 2),
         ({"c.json": CLAUDE, "mcp.json": '{"a": {"command": "a"}}'}, ("c.json",), 2),
         ({"c.json": CLAUDE, "mcp.json": "// mine\n{}"}, ("c.json",), 2),
     ],

@@ -1,11 +1,11 @@
-"""`mainstay demo` is the demo; tests/docs looks at it in a log."""
+"""`toolkeep demo` is the demo; tests/docs looks at it in a log."""
 
 import asyncio
 from asyncio.subprocess import DEVNULL, PIPE
 
 import pytest
 
-from tests.cli.helpers_running import BOUND, MAINSTAY, Home
+from tests.cli.helpers_running import BOUND, TOOLKEEP, Home
 
 
 @pytest.mark.requirement("O2")
@@ -24,7 +24,7 @@ async def test_on_a_terminal_it_is_in_colour_and_the_bar_moves_in_its_place(home
 @pytest.mark.requirement("O2")
 async def test_it_ends_on_sigterm_as_every_command_does(home: Home):
     process = await asyncio.create_subprocess_exec(
-        *(MAINSTAY, "demo"),
+        *(TOOLKEEP, "demo"),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=PIPE,

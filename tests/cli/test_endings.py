@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from mainstay import __version__
-from mainstay.testing import ScriptedServer
-from tests.cli.helpers_running import BOUND, MAINSTAY, Home
+from tests.cli.helpers_running import BOUND, TOOLKEEP, Home
+from toolkeep import __version__
+from toolkeep.testing import ScriptedServer
 
 HEAVY = ("aiohttp", "jsonschema_rs", "mcp", "mcp_types", "pydantic", "rich")
 LOADED = """
 import json, sys
-from mainstay.cli import main
+from toolkeep.cli import main
 try:
     main()
 except SystemExit as ended:
@@ -30,18 +30,18 @@ def test_nothing_heavy_is_loaded_to_say_what_there_is(home: Home, word: str):
     *said, loaded = told.stdout.splitlines()
     code, modules = json.loads(loaded)
     assert code == 0
-    assert said[0] == (f"mainstay {__version__}" if word == "--version" else said[0])
+    assert said[0] == (f"toolkeep {__version__}" if word == "--version" else said[0])
     assert not set(HEAVY) & set(modules)
 
 
 @pytest.mark.requirement("O2")
 def test_python_runs_it_as_a_module_and_says_what_is_missing_without_typer(home: Home):
-    module = [sys.executable, "-m", "mainstay", "call"]
+    module = [sys.executable, "-m", "toolkeep", "call"]
     usage = subprocess.run(module, capture_output=True, text=True, timeout=BOUND, env=home.env())
     assert usage.returncode == 2
     assert "NAME" in usage.stderr
     # An entry of None makes Python take the module for one that is not there.
-    without = "import sys; sys.modules['typer'] = None; from mainstay.cli import main; main()"
+    without = "import sys; sys.modules['typer'] = None; from toolkeep.cli import main; main()"
     bare = [sys.executable, "-c", without]
     told = subprocess.run(bare, capture_output=True, text=True, timeout=BOUND, env=home.env())
     assert told.returncode == 2
@@ -86,7 +86,7 @@ async def test_what_was_not_understood_is_usage_and_nothing_is_opened(home: Home
 async def test_a_reader_who_has_had_enough_ends_it_quietly(home: Home):
     many = [{"name": f"tool_{n:04}", "inputSchema": {"type": "object"}} for n in range(3000)]
     async with ScriptedServer.local(tools=many) as server:
-        command = f"'{MAINSTAY}' tools --url {server.url} --json | head -1"
+        command = f"'{TOOLKEEP}' tools --url {server.url} --json | head -1"
         shell = await asyncio.create_subprocess_exec(
             *("bash", "-o", "pipefail", "-c", command),
             stdout=asyncio.subprocess.PIPE,
@@ -101,13 +101,13 @@ async def test_a_reader_who_has_had_enough_ends_it_quietly(home: Home):
 
 @pytest.mark.requirement("O2")
 async def test_a_bug_of_ours_is_called_one_and_has_no_traceback(home: Home):
-    bug = "from mainstay.cli.ending import do; import typer\ntry: do(lambda: 1 // 0)\n"
+    bug = "from toolkeep.cli.ending import do; import typer\ntry: do(lambda: 1 // 0)\n"
     bug += "except typer.Exit as ended: raise SystemExit(ended.exit_code)"
     command = [sys.executable, "-c", bug]
     told = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, env=home.env())
     assert told.returncode == 1
-    assert "bug in mainstay" in told.stderr
+    assert "bug in toolkeep" in told.stderr
     assert "Traceback" not in told.stderr
-    shown = home.env(MAINSTAY_DEBUG="1")
+    shown = home.env(TOOLKEEP_DEBUG="1")
     told = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, env=shown)
     assert "Traceback" in told.stderr

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.cli.helpers_running import COLUMNS, Home
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 DEAD = {"url": "http://127.0.0.1:9/mcp"}
 SECRET = "hush-hush-4711"
@@ -31,7 +31,7 @@ async def test_that_nobody_could_be_asked_is_not_told_as_that_there_is_nothing(h
             assert "matches" not in ran.err
             last = ran.err.partition("no server could be asked\n")[2]
             assert "--header" in last
-            assert "mainstay check" in last
+            assert "toolkeep check" in last
 
 
 @pytest.mark.requirement("O2", "O3")
@@ -124,5 +124,5 @@ async def test_a_program_of_a_file_that_was_found_is_not_started_unasked(home: H
         refused = await home.run("servers")
         starts = await program.starts()
     assert refused.code == 2
-    assert "mainstay config approve prog" in refused.err
+    assert "toolkeep config approve prog" in refused.err
     assert starts == 0

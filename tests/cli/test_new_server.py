@@ -1,4 +1,4 @@
-"""`mainstay new-server`: what it writes can be called and watched, and passes its own test."""
+"""`toolkeep new-server`: what it writes can be called and watched, and passes its own test."""
 
 import asyncio
 import json

@@ -7,8 +7,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from mainstay.cli import ending
-from mainstay.cli.app import app
+from toolkeep.cli import ending
+from toolkeep.cli.app import app
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
 
@@ -25,8 +25,8 @@ def sections() -> dict[str, str]:
 
 
 def test_every_command_has_its_section_with_its_arguments_and_options():
-    found, there = sections(), dict(commands(get_command(app), "mainstay"))
-    assert {name for name in found if name.startswith("mainstay ")} == set(there)
+    found, there = sections(), dict(commands(get_command(app), "toolkeep"))
+    assert {name for name in found if name.startswith("toolkeep ")} == set(there)
     for name, command in there.items():
         for param in command.params:
             names = [f"--{one.lstrip('-')}" for one in param.opts if one.startswith("--")]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.cli.helpers_running import COLUMNS, Home
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 HIDES_CURSOR = b"\x1b[?25l"
 COLOUR = b"\x1b[32m"

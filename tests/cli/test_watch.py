@@ -1,4 +1,4 @@
-"""`mainstay watch`: what the servers are and do, on a terminal, in a pipe, and for programs."""
+"""`toolkeep watch`: what the servers are and do, on a terminal, in a pipe, and for programs."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from mainstay.testing import ScriptedServer
-from tests.cli.helpers_running import BOUND, COLUMNS, MAINSTAY, Home, hear_interrupts
+from tests.cli.helpers_running import BOUND, COLUMNS, TOOLKEEP, Home, hear_interrupts
+from toolkeep.testing import ScriptedServer
 
 NEW_TOOL = {"name": "new", "inputSchema": {"type": "object"}}
 OFTEN = ("--interval", "0.3")
@@ -20,7 +20,7 @@ OFTEN = ("--interval", "0.3")
 @contextlib.asynccontextmanager
 async def in_a_pipe(home: Home, *words: str) -> AsyncGenerator[Process]:
     process = await asyncio.create_subprocess_exec(
-        *(MAINSTAY, "watch", *OFTEN, *words),
+        *(TOOLKEEP, "watch", *OFTEN, *words),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=PIPE,
@@ -97,7 +97,7 @@ async def test_who_stops_reading_ends_it(home: Home):
         config = home.configure({"shop": shop.spec})
         reading, writing = os.pipe()
         process = await asyncio.create_subprocess_exec(
-            *(MAINSTAY, "watch", *OFTEN, "-c", config),
+            *(TOOLKEEP, "watch", *OFTEN, "-c", config),
             stdin=DEVNULL,
             stdout=writing,
             stderr=PIPE,

@@ -1,4 +1,4 @@
-"""`mainstay watch --events`: what another process does, from the events that it writes down."""
+"""`toolkeep watch --events`: what another process does, from the events that it writes down."""
 
 import contextlib
 import json
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, Runtime
-from mainstay.cli.looking_events import Teller, said_of
-from mainstay.cli.looking_file import Growing
-from mainstay.cli.looking_ledger import MOST_CALLS, Ledger
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.cli.helpers_running import COLUMNS, Home
+from toolkeep import CallOutcomeUnknown, Runtime
+from toolkeep.cli.looking_events import Teller, said_of
+from toolkeep.cli.looking_file import Growing
+from toolkeep.cli.looking_ledger import MOST_CALLS, Ledger
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 NONSENSE = (b"", b"no JSON", b"[1]", b'{"a": 1}', b'{"event": 7, "server": null}', b"\xff")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import mcp_types
 
-from mainstay import Runtime, Tool, UnknownTool
-from mainstay.compose import Account, Plan, PlanRefused, State, Step, check
-from mainstay.testing import ScriptedServer
 from tests.runtime._life import eventually
+from toolkeep import Runtime, Tool, UnknownTool
+from toolkeep.compose import Account, Plan, PlanRefused, State, Step, check
+from toolkeep.testing import ScriptedServer
 
 PATIENCE = 20.0
 """Nothing here takes as long; a wait that does is a hang."""

@@ -12,8 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstay import CallOutcomeUnknown, CallRejected, Delivery, Runtime
-from mainstay.compose import (
+from tests.compose._plans import (
+    PATIENCE,
+    disagreements,
+    echo,
+    fail,
+    ledger_of,
+    opened,
+    record,
+    slow,
+    states,
+)
+from toolkeep import CallOutcomeUnknown, CallRejected, Delivery, Runtime
+from toolkeep.compose import (
     Account,
     Equals,
     Fallback,
@@ -31,18 +42,7 @@ from mainstay.compose import (
     ref,
     run,
 )
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from tests.compose._plans import (
-    PATIENCE,
-    disagreements,
-    echo,
-    fail,
-    ledger_of,
-    opened,
-    record,
-    slow,
-    states,
-)
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 NO = {"code": -32603, "message": "no"}
 
@@ -327,7 +327,7 @@ async def test_an_account_as_json_has_everything_that_the_servers_said() -> None
 
 
 async def test_neither_inputs_nor_headers_are_in_what_is_told_of_a_plan() -> None:
-    from mainstay import CallContext
+    from toolkeep import CallContext
 
     async with opened({"era": "modern"}) as (runtime, (one,)):
         await one.script(Rule(tool="echo", do=Behaviour(drop="after_run")))

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstay import Runtime
-from mainstay.compose import (
+from tests.compose._plans import PATIENCE
+from toolkeep import Runtime
+from toolkeep.compose import (
     Bounds,
     Fallback,
     ForEach,
@@ -24,7 +25,6 @@ from mainstay.compose import (
     ref,
     run,
 )
-from tests.compose._plans import PATIENCE
 
 made: Counter[str] = Counter()
 """Calls, by tool."""

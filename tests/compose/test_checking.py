@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mainstay.compose import (
+from tests.compose._plans import PATIENCE, Shelf, ledger_of, opened, problems, record
+from toolkeep.compose import (
     EACH,
     AllOf,
     AnyOf,
@@ -31,7 +32,6 @@ from mainstay.compose import (
     ref,
     run,
 )
-from tests.compose._plans import PATIENCE, Shelf, ledger_of, opened, problems, record
 
 TEXT, NUMBER, ANY = {"type": "string"}, {"type": "number"}, {"type": "object"}
 

@@ -6,8 +6,19 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallNotSentInTime, CallTimedOut, InputNeeded, Runtime, ServerUnavailable
-from mainstay.compose import (
+from tests.compose._plans import (
+    PATIENCE,
+    disagreements,
+    echo,
+    given_up,
+    ledger_of,
+    opened,
+    record,
+    slow,
+    states,
+)
+from toolkeep import CallNotSentInTime, CallTimedOut, InputNeeded, Runtime, ServerUnavailable
+from toolkeep.compose import (
     Account,
     Finished,
     ForEach,
@@ -22,18 +33,7 @@ from mainstay.compose import (
     ref,
     run,
 )
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from tests.compose._plans import (
-    PATIENCE,
-    disagreements,
-    echo,
-    given_up,
-    ledger_of,
-    opened,
-    record,
-    slow,
-    states,
-)
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 eras = pytest.mark.parametrize("era", ["legacy", "modern"])
 SOON = 1.5

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstay.compose import (
+from tests.compose._plans import PATIENCE, opened
+from toolkeep.compose import (
     EACH,
     AllOf,
     AnyOf,
@@ -31,7 +32,6 @@ from mainstay.compose import (
     ref,
     run,
 )
-from tests.compose._plans import PATIENCE, opened
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 KEYS = TEXTS | st.sampled_from(["$from", "$$from", "$$", "$", "default", "$x", "$$x"])

@@ -5,8 +5,19 @@ from typing import Any
 
 import pytest
 
-from mainstay import InvalidArguments
-from mainstay.compose import (
+from tests.compose._plans import (
+    PATIENCE,
+    echo,
+    fail,
+    given_up,
+    ledger_of,
+    opened,
+    record,
+    slow,
+    states,
+)
+from toolkeep import InvalidArguments
+from toolkeep.compose import (
     AllOf,
     AnyOf,
     Equals,
@@ -27,18 +38,7 @@ from mainstay.compose import (
     ref,
     run,
 )
-from mainstay.testing import Behaviour, Rule
-from tests.compose._plans import (
-    PATIENCE,
-    echo,
-    fail,
-    given_up,
-    ledger_of,
-    opened,
-    record,
-    slow,
-    states,
-)
+from toolkeep.testing import Behaviour, Rule
 
 GIVE = {"name": "give", "inputSchema": {"type": "object"}}
 """A tool that answers with its arguments, as JSON in a text."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mainstay import Runtime
-from mainstay.compose import Plan, PlanRefused, State, Step, __all__, ref, run
-from mainstay.testing import ScriptedServer
 from tests.docs.markdown import ROOT, Block, blocks
+from toolkeep import Runtime
+from toolkeep.compose import Plan, PlanRefused, State, Step, __all__, ref, run
+from toolkeep.testing import ScriptedServer
 
 PAGE = ROOT / "docs" / "how-to" / "compose-calls.md"
 SHOWN: dict[str, Any] = runpy.run_path(str(ROOT / "examples" / "compose.py"), run_name="shown")

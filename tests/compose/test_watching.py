@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mainstay.compose import (
+from tests.compose._plans import PATIENCE, echo, fail, given_up, opened, record, slow
+from toolkeep.compose import (
     Equals,
     Finished,
     ForEach,
@@ -25,7 +26,6 @@ from mainstay.compose import (
     run,
     stream,
 )
-from tests.compose._plans import PATIENCE, echo, fail, given_up, opened, record, slow
 
 STEPS = Step("steps", "one.steps", {"count": 3, "gap": 0.5})
 
@@ -99,7 +99,7 @@ async def test_a_listener_that_fails_fails_nothing(caplog: pytest.LogCaptureFixt
     def broken(event: PlanEvent) -> None:
         raise RuntimeError("no ear")
 
-    with caplog.at_level(logging.ERROR, "mainstay.compose"):
+    with caplog.at_level(logging.ERROR, "toolkeep.compose"):
         async with opened() as (runtime, _):
             assert (await run(runtime, Plan(record("a")), on_event=broken)).ok
     assert len(caplog.records) == 3

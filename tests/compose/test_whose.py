@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, InvalidArguments, NotPermitted, Runtime, UnknownTool
-from mainstay.compose import ForEach, Parallel, Plan, PlanRefused, State, Step, check, ref, run
-from mainstay.testing import ScriptedServer
 from tests.compose._plans import PATIENCE, echo, ledger_of, opened, record, slow, states
 from tests.runtime._life import quiet_port
+from toolkeep import CallContext, InvalidArguments, NotPermitted, Runtime, UnknownTool
+from toolkeep.compose import ForEach, Parallel, Plan, PlanRefused, State, Step, check, ref, run
+from toolkeep.testing import ScriptedServer
 
 ALICE, BOB = CallContext(principal="alice"), CallContext(principal="bob")
 MAY: dict[str, Any] = {

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from mainstay import Runtime, blocking
-from mainstay.compose import Account, Plan, PlanEvent, State, run
-from mainstay.testing import ScriptedServer
 from tests.compose._plans import PATIENCE, record, slow, states
+from toolkeep import Runtime, blocking
+from toolkeep.compose import Account, Plan, PlanEvent, State, run
+from toolkeep.testing import ScriptedServer
 
 
 @pytest.mark.requirement("F2", "A6")

@@ -19,8 +19,8 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from mainstay.testing import ScriptedServer
 from tests.docs.markdown import ROOT, Block, blocks
+from toolkeep.testing import ScriptedServer
 
 PATIENCE = 60.0
 SHOWN_PORT = "8000"
@@ -140,7 +140,7 @@ class Reader:
         others = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("MCP_", "MAINSTAY_", "XDG_", "PYTEST_")) and name != "COLUMNS"
+            if not name.startswith(("MCP_", "TOOLKEEP_", "XDG_", "PYTEST_")) and name != "COLUMNS"
         }
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         own = {"HOME": str(self._home), "PATH": path, "PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}

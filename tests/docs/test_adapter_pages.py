@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallResult, Delivery, errors
-from mainstay.adapters._telling import can_mend, sentence, tool_error
-from mainstay.errors import CallError, Failure, FailureKind, MainstayError
 from tests.docs.markdown import ROOT
+from toolkeep import CallResult, Delivery, errors
+from toolkeep.adapters._telling import can_mend, sentence, tool_error
+from toolkeep.errors import CallError, Failure, FailureKind, ToolkeepError
 
 PAGE = ROOT / "docs" / "reference" / "adapters.md"
 HOW_TO = ROOT / "docs" / "how-to"
@@ -58,7 +58,7 @@ def test_every_framework_has_a_page_and_an_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for framework in FRAMEWORKS:
         page = (HOW_TO / f"use-in-{framework}.md").read_text(encoding="utf-8")
-        assert f"`mainstay[{framework}]`" in " ".join(page.split())
+        assert f"`toolkeep[{framework}]`" in " ".join(page.split())
         assert framework in extras["optional-dependencies"]
 
 
@@ -72,11 +72,11 @@ TOOL, PROBLEMS, CODE = "notes__add", ("a: wrong", "b: missing"), -32000
 OURS = [
     kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, MainstayError) and kind.__name__[0] != "_"
+    if isinstance(kind, type) and issubclass(kind, ToolkeepError) and kind.__name__[0] != "_"
 ]
 
 
-def made(kind: type[MainstayError], delivery: Delivery = Delivery.UNKNOWN) -> MainstayError:
+def made(kind: type[ToolkeepError], delivery: Delivery = Delivery.UNKNOWN) -> ToolkeepError:
     given: dict[str, Any] = {
         "server": "notes",
         "tool": "add",
@@ -137,7 +137,7 @@ def test_a_peer_is_quoted_with_sentences_of_today():
     today = [
         sentence(made(kind), name) for kind in errors_told for name in ("kit__record", "record")
     ]
-    ours = re.findall(r"^ +mainstay .*?((?:Whether )?\w+ (?:ran is|did not run).*)$", TEXT, re.M)
+    ours = re.findall(r"^ +toolkeep .*?((?:Whether )?\w+ (?:ran is|did not run).*)$", TEXT, re.M)
     assert len(ours) > 5
     assert [
         one for one in ours if not any(said.startswith(one.strip("' ")) for said in today)

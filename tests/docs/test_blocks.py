@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, Client, MainstayError
-from mainstay.testing import ScriptedServer
 from tests.docs.markdown import (
     EXAMPLES,
     PAGES,
@@ -22,6 +20,8 @@ from tests.docs.markdown import (
     fences,
     is_a_part_of,
 )
+from toolkeep import CallOutcomeUnknown, Client, ToolkeepError
+from toolkeep.testing import ScriptedServer
 
 PATIENCE = 30.0
 BLOCKS = [block for page in (*PAGES, *PAPERS) for block in blocks(page)]
@@ -84,7 +84,7 @@ def test_no_block_is_hidden_from_the_tests(page: Path):
 # -- commands in a sentence ---------------------------------------------------------------------
 
 COMMAND = re.compile(
-    r"`(?:\$ )?mainstay ((?!-)[a-z-]+(?: (?:show|path|validate|schema|approve|import))?)"
+    r"`(?:\$ )?toolkeep ((?!-)[a-z-]+(?: (?:show|path|validate|schema|approve|import))?)"
 )
 COMMANDS = anchors(ROOT / "docs" / "reference" / "command-line.md")
 
@@ -92,7 +92,7 @@ COMMANDS = anchors(ROOT / "docs" / "reference" / "command-line.md")
 @pytest.mark.parametrize("page", [*PAGES, *PAPERS], ids=lambda page: page.name)
 def test_a_command_that_a_page_names_is_one(page: Path):
     named = COMMAND.findall(page.read_text(encoding="utf-8"))
-    assert [one for one in named if f"mainstay-{one.replace(' ', '-')}" not in COMMANDS] == []
+    assert [one for one in named if f"toolkeep-{one.replace(' ', '-')}" not in COMMANDS] == []
 
 
 def test_the_readme_has_some_rows_of_the_page_about_troubles():
@@ -136,7 +136,7 @@ async def _call(url: str, tool: str, arguments: dict[str, Any]) -> None:
 async def _use(url: str) -> None:
     client = Client({"url": url, "timeouts": {"connect": 0.2, "call": 0.2}})
     try:
-        with contextlib.suppress(MainstayError):
+        with contextlib.suppress(ToolkeepError):
             await client.call_tool("echo", {"text": "hello"})
     finally:
         await client.aclose()

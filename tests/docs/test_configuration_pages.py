@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from mainstay import ConfigError, ServerGroup, load
-from mainstay.config import Configuration, schema
-from mainstay.config.loading import USUAL_PLACES
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
+from toolkeep import ConfigError, ServerGroup, load
+from toolkeep.config import Configuration, schema
+from toolkeep.config.loading import USUAL_PLACES
 
 FORMATS = ("json", "toml", "ini")
 ENV = {"API_TOKEN": "t-123", "NOTES_URL": "http://localhost:8000/mcp"}

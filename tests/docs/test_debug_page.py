@@ -2,8 +2,8 @@
 
 import re
 
-from mainstay._doctor import ABOUT, Fault, Step
 from tests.docs.markdown import ROOT
+from toolkeep._doctor import ABOUT, Fault, Step
 
 PAGE = (ROOT / "docs" / "how-to" / "debug-a-server.md").read_text(encoding="utf-8")
 

@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mainstay import demo
-from mainstay.demo.acts import FORGET, OPEN
-from mainstay.demo.stage import Stage
+from toolkeep import demo
+from toolkeep.demo.acts import FORGET, OPEN
+from toolkeep.demo.stage import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "pictures" / "recovery.svg"
@@ -29,8 +29,8 @@ LONGEST = 20.0
 
 BROKEN_PROMISE = """
 import sys
-from mainstay import demo
-from mainstay.testing import SessionLoss
+from toolkeep import demo
+from toolkeep.testing import SessionLoss
 
 sys.exit(demo.main(SessionLoss(status=410, source="nobody: no row of the table knows it")))
 """
@@ -38,7 +38,7 @@ WITHOUT_RICH = """
 import asyncio, sys
 
 sys.modules["rich"] = sys.modules["typer"] = None
-from mainstay import demo
+from toolkeep import demo
 
 sys.exit(demo.verdict(asyncio.run(demo.perform(demo.screen_for(sys.stdout), demo.ACTS[:4]))))
 """
@@ -85,7 +85,7 @@ def too_wide(text: str) -> list[str]:
 
 def test_in_a_log_every_claim_holds():
     started = time.monotonic()
-    done = in_a_pipe("-m", "mainstay.demo")
+    done = in_a_pipe("-m", "toolkeep.demo")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert "✗" not in done.stdout
     assert done.stdout.count("    ✓ ") >= 2 * len(demo.ACTS)

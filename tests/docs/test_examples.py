@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import TLS, Client, ServerSpec, Timeouts
-from mainstay._wire.process_program import environment as environment_of_a_program
 from tests.docs.markdown import EXAMPLES, ROOT, blocks_in
+from toolkeep import TLS, Client, ServerSpec, Timeouts
+from toolkeep._wire.process_program import environment as environment_of_a_program
 
 PATIENCE = 30.0
 SERVERS = ("serve.py", "notes_server.py")

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from mainstay import errors
-from mainstay._rules.lifecycle import CLIENT_LEGAL, LEGAL
-from mainstay._rules.membership import MEMBER_LEGAL
 from tests.test_public_api import public_modules
+from toolkeep import errors
+from toolkeep._rules.lifecycle import CLIENT_LEGAL, LEGAL
+from toolkeep._rules.membership import MEMBER_LEGAL
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = ["reference/recovery.md", "reference/lifecycle.md", "reference/configuration.md"]
@@ -93,14 +93,14 @@ def test_every_public_name_says_what_it_is(page: Path):
     rows = re.findall(r"^\| (.+?) \| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
     silent = [name for name, said in rows if not said.strip()]
     assert silent == []
-    assert rows or page.stem == "mainstay.adapters"
+    assert rows or page.stem == "toolkeep.adapters"
 
 
 def test_every_public_module_has_its_page_and_no_other():
     pages = {page.stem for page in API}
     listed = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^- \[([\w.]+)\]", listed, re.MULTILINE)) == pages
-    assert {"mainstay", *public_modules()} <= pages
+    assert {"toolkeep", *public_modules()} <= pages
 
 
 # --- a page that is written by hand, and held to the code all the same -----------------------
@@ -111,7 +111,7 @@ ERRORS_PAGE = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
 def tree(text: str) -> list[str]:
     """The lines of a drawn tree without what is said about each class."""
     drawn = re.findall(r"^ *[A-Z]\w+(?:\(\w+\))?(?=$| {2,})", dedent(text), re.MULTILINE)
-    return drawn[drawn.index("MainstayError") :]
+    return drawn[drawn.index("ToolkeepError") :]
 
 
 def test_the_page_of_errors_draws_the_tree_as_the_module_does():
@@ -124,4 +124,4 @@ def test_the_page_of_errors_says_of_each_what_to_do():
     rows = set(re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", ERRORS_PAGE, re.MULTILINE))
     public = [getattr(errors, name) for name in errors.__all__]
     raised = {c.__name__ for c in public if isinstance(c, type) and issubclass(c, Exception)}
-    assert raised - {"MainstayError", "CallError"} <= rows
+    assert raised - {"ToolkeepError", "CallError"} <= rows

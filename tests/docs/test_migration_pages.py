@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallResult, Client, Runtime, ServerGroup, ServerSpec, Timeouts
-from mainstay._runtime.options import Options
 from tests.docs.markdown import ROOT
+from toolkeep import CallResult, Client, Runtime, ServerGroup, ServerSpec, Timeouts
+from toolkeep._runtime.options import Options
 
 HOW_TO = ROOT / "docs" / "how-to"
 NAMES = ROOT / "docs" / "explanation" / "names-from-other-systems.md"
@@ -106,11 +106,11 @@ def test_the_table_of_names_has_all_that_the_design_names():
         "ToolResult": "CallResult",
         "call_tool_stream": "Runtime.stream",
         "execute_tool_stream": "Runtime.stream",
-        "list-tools": "mainstay tools",
-        "test-tool": "mainstay call",
-        "test-streaming": "mainstay call --watch",
-        "test-mcp-server": "mainstay check",
-        "debug-mcp-discovery": "mainstay check --trace",
+        "list-tools": "toolkeep tools",
+        "test-tool": "toolkeep call",
+        "test-streaming": "toolkeep call --watch",
+        "test-mcp-server": "toolkeep check",
+        "debug-mcp-discovery": "toolkeep check --trace",
     }
     table = text.partition("\n## ")[0]
     lines = [line for line in table.splitlines() if line.startswith("|")]

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, Catalogue, Runtime, ServerStatus, Tool
-from mainstay._runtime import events
-from mainstay._runtime.options import Options
-from mainstay.config.tools import DERIVED
-from mainstay.events import Event
 from tests.docs.markdown import ROOT
+from toolkeep import CallContext, Catalogue, Runtime, ServerStatus, Tool
+from toolkeep._runtime import events
+from toolkeep._runtime.options import Options
+from toolkeep.config.tools import DERIVED
+from toolkeep.events import Event
 
 DOCS = ROOT / "docs"
-SOURCE = ROOT / "src" / "mainstay"
+SOURCE = ROOT / "src" / "toolkeep"
 INTERNAL = {"progressed", "caller", "context", "of", "open"}
 """What a runtime tells its tools and snapshots; `open` has a line of its own."""
 

@@ -33,7 +33,7 @@ class Pair:
 class Authority:
     """Issues certificates into a directory."""
 
-    def __init__(self, home: Path, name: str = "mainstay test ca") -> None:
+    def __init__(self, home: Path, name: str = "toolkeep test ca") -> None:
         self._home = home
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])

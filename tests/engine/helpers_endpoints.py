@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from mainstay import ServerSpec
-from mainstay.testing import ScriptedServer
 from tests.runtime._life import quiet_port
+from toolkeep import ServerSpec
+from toolkeep.testing import ScriptedServer
 
 PATIENCE = 60.0
 """Nothing here takes as long; a wait that does is a hang."""

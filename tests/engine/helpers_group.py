@@ -10,9 +10,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mainstay._engine.group import ServerGroup
-from mainstay._rules.budget import Backoff
-from mainstay.events import Event
+from toolkeep._engine.group import ServerGroup
+from toolkeep._rules.budget import Backoff
+from toolkeep.events import Event
 
 caller: ContextVar[str] = ContextVar("caller", default="nobody")
 

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from mainstay import Client, SessionStore, StoredSession
-from mainstay.testing import ScriptedServer
 from tests.engine.support import PATIENCE
+from toolkeep import Client, SessionStore, StoredSession
+from toolkeep.testing import ScriptedServer
 
 Keys = tuple[str, str | None]
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mainstay import Changed, Client, Event, InputNeeded
-from mainstay.testing import Recorded, ScriptedServer
+from toolkeep import Changed, Client, Event, InputNeeded
+from toolkeep.testing import Recorded, ScriptedServer
 
 BOUND = 10.0
 """Nothing here takes as long; a wait that does is a hang."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, Event
-from mainstay.testing import FaultProxy, ScriptedServer
 from tests.engine.helpers_tasks import Era, closing, outcome
+from toolkeep import Client, Event
+from toolkeep.testing import FaultProxy, ScriptedServer
 
 KEY, HEADER, QUERY, MINE = "sekret-key", "sekret-header", "sekret-query", "sekret-of-the-call"
 USER, PASSWORD, PROXY = "sekret-user", "sekret-password", "sekret-proxy"
@@ -62,7 +62,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 @asynccontextmanager
 async def stage(era: Era, caplog: pytest.LogCaptureFixture, **more: Any) -> AsyncIterator[Stage]:
-    for name in ("mainstay", "aiohttp", "asyncio", "mcp"):
+    for name in ("toolkeep", "aiohttp", "asyncio", "mcp"):
         caplog.set_level(logging.DEBUG, logger=name)
     loss = {"session_loss": more.pop("session_loss")} if "session_loss" in more else {}
     async with (

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import anyio
 import pytest
 
-from mainstay import Client
-from mainstay.testing import FaultProxy, ScriptedServer
+from toolkeep import Client
+from toolkeep.testing import FaultProxy, ScriptedServer
 
 Era = Literal["legacy", "modern"]
 Encoding = Literal["json", "sse"]

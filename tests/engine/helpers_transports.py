@@ -19,12 +19,12 @@ import pytest
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ToolAnnotations
 
-from mainstay import Client
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from mainstay.testing._stdio import is_alive
-from mainstay.testing.scripted import ScriptedProgram
 from tests.engine.helpers_tasks import HANDSHAKE, Era, closing, until
 from tests.engine.troubles import ALWAYS, NEVER, OWN_TOOLS
+from toolkeep import Client
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
+from toolkeep.testing._stdio import is_alive
+from toolkeep.testing.scripted import ScriptedProgram
 
 When = Literal["on reading", "after the run", "in the answer"]
 _DROPS: dict[When, Any] = {

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import pytest
 
-from mainstay import Authorizer, Client
-from mainstay.testing import Behaviour, Recorded, Rule, ScriptedServer
+from toolkeep import Authorizer, Client
+from toolkeep.testing import Behaviour, Recorded, Rule, ScriptedServer
 
 Era = Literal["legacy", "modern"]
 Encoding = Literal["json", "sse"]

@@ -10,9 +10,9 @@ from typing import Any, Unpack
 
 import pytest
 
-from mainstay import Authorizer, Client, MainstayError, SessionRow
-from mainstay.testing import Recorded, ScriptedServer
-from mainstay.testing._options import ServerOptions
+from toolkeep import Authorizer, Client, SessionRow, ToolkeepError
+from toolkeep.testing import Recorded, ScriptedServer
+from toolkeep.testing._options import ServerOptions
 
 PATIENCE = 10.0
 """Seconds after which a test that waits for something by itself gives up."""
@@ -59,9 +59,9 @@ async def together(*work: Awaitable[Any]) -> list[Any]:
         return await asyncio.gather(*work, return_exceptions=True)
 
 
-async def failure_of(work: Awaitable[Any]) -> MainstayError:
+async def failure_of(work: Awaitable[Any]) -> ToolkeepError:
     """The error that the work must end with."""
     async with asyncio.timeout(PATIENCE):
-        with pytest.raises(MainstayError) as caught:
+        with pytest.raises(ToolkeepError) as caught:
             await work
     return caught.value

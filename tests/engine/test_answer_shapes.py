@@ -8,18 +8,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    AuthNeeded,
-    CallNotDelivered,
-    CallOutcomeUnknown,
-    CallRejected,
-    Delivery,
-    FailureKind,
-    MainstayError,
-    Progress,
-    ServerUnavailable,
-)
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import (
     Asked,
     Encoding,
@@ -33,6 +21,18 @@ from tests.engine.helpers_wire import (
     result_for,
     when,
 )
+from toolkeep import (
+    AuthNeeded,
+    CallNotDelivered,
+    CallOutcomeUnknown,
+    CallRejected,
+    Delivery,
+    FailureKind,
+    Progress,
+    ServerUnavailable,
+    ToolkeepError,
+)
+from toolkeep.testing import ScriptedServer
 
 SSE = "text/event-stream"
 
@@ -174,7 +174,7 @@ async def test_a_server_without_session_ids_works(encoding: Encoding) -> None:
         assert "DELETE" not in await methods(server)
 
 
-Expected = type[MainstayError]
+Expected = type[ToolkeepError]
 CHALLENGE = 'Bearer realm="kit", error="invalid_token"'
 STATUSES: list[tuple[int, Expected, Delivery, FailureKind]] = [
     (401, AuthNeeded, Delivery.REFUSED, FailureKind.UNAUTHORIZED),

@@ -7,15 +7,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallRejected,
-    CallResult,
-    Delivery,
-    InputNotGiven,
-    InvalidArguments,
-    InvalidResult,
-)
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import (
     Encoding,
     Era,
@@ -25,6 +16,15 @@ from tests.engine.helpers_wire import (
     methods,
     when,
 )
+from toolkeep import (
+    CallRejected,
+    CallResult,
+    Delivery,
+    InputNotGiven,
+    InvalidArguments,
+    InvalidResult,
+)
+from toolkeep.testing import ScriptedServer
 
 
 def tool(name: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mainstay import AuthNeeded, Client
-from mainstay.config.spec import ConfigWarning
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.helpers_tasks import BOUND, HANDSHAKE, Era, closing, every_era, outcome
+from toolkeep import AuthNeeded, Client
+from toolkeep.config.spec import ConfigWarning
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 KEY = "sk-live-0123456789"
 

@@ -10,18 +10,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallError,
-    CallOutcomeUnknown,
-    CallTimedOut,
-    Client,
-    Delivery,
-    FailureKind,
-    InvalidResult,
-    RemoteProtocolError,
-    ServerUnavailable,
-)
-from mainstay.testing import FaultProxy, ScriptedServer
 from tests.engine.helpers_wire import (
     TEXT,
     Asked,
@@ -35,6 +23,18 @@ from tests.engine.helpers_wire import (
     result_for,
     when,
 )
+from toolkeep import (
+    CallError,
+    CallOutcomeUnknown,
+    CallTimedOut,
+    Client,
+    Delivery,
+    FailureKind,
+    InvalidResult,
+    RemoteProtocolError,
+    ServerUnavailable,
+)
+from toolkeep.testing import FaultProxy, ScriptedServer
 
 SSE = "text/event-stream"
 HTML = "<!doctype html><title>Welcome to nginx</title>"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, CallRejected, Client, Delivery, ServerUnavailable
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.support import encodings, eras, failure_of, talking, together
+from toolkeep import CallOutcomeUnknown, CallRejected, Client, Delivery, ServerUnavailable
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P9")
 

@@ -9,19 +9,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallNotDelivered,
-    CallNotSentInTime,
-    CallOutcomeUnknown,
-    CallTimedOut,
-    Client,
-    Delivery,
-    Event,
-    MainstayError,
-    Replaying,
-    ServerUnavailable,
-)
-from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 from tests.engine.support import (
     client_for,
     eras,
@@ -29,6 +16,19 @@ from tests.engine.support import (
     talking,
     together,
 )
+from toolkeep import (
+    CallNotDelivered,
+    CallNotSentInTime,
+    CallOutcomeUnknown,
+    CallTimedOut,
+    Client,
+    Delivery,
+    Event,
+    Replaying,
+    ServerUnavailable,
+    ToolkeepError,
+)
+from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 KEY = "the one call"
 LOST = Behaviour(drop="after_body")
@@ -246,7 +246,7 @@ async def test_an_outage_costs_the_server_no_more_replays_than_its_bucket_holds(
         await client.list_tools()
         await server.script(Rule(tool="record_read_only", do=trouble))
         outcomes = await together(*(record(client, "record_read_only") for _ in range(20)))
-        assert all(isinstance(outcome, MainstayError) for outcome in outcomes)
+        assert all(isinstance(outcome, ToolkeepError) for outcome in outcomes)
         assert len(await server.requests("tools/call")) == 20 + 5
 
 

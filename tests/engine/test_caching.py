@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client
 from tests.engine.helpers_rounds import (
     HOMES,
     ROOTS,
@@ -18,6 +17,7 @@ from tests.engine.helpers_rounds import (
     modern_ways,
 )
 from tests.engine.helpers_wire import when
+from toolkeep import Client
 
 HTTP = Way("json", "modern")
 NOTES, OTHER = "kit://notes", "kit://other"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from mcp.client.caching import CacheEntry, CacheKey, InMemoryResponseCacheStore
 
-from mainstay import StaticKey
 from tests.engine.helpers_rounds import ONE_EACH, Way, client_of, server_of
 from tests.engine.helpers_wire import when
+from toolkeep import StaticKey
 
 HTTP = Way("json", "modern")
 STDIO = Way("stdio", "modern")

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from mainstay import CallTimedOut, Client, Event, Progress, Replaying
-from mainstay.testing import Behaviour, Cancelled, Rule, ScriptedServer
 from tests.engine.helpers_tasks import (
     BOUND,
     HANDSHAKE,
@@ -30,6 +28,8 @@ from tests.engine.helpers_tasks import (
     through_proxy,
     until,
 )
+from toolkeep import CallTimedOut, Client, Event, Progress, Replaying
+from toolkeep.testing import Behaviour, Cancelled, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P5")
 every_way = pytest.mark.parametrize("how", WAYS_TO_CANCEL)

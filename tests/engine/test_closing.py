@@ -6,17 +6,6 @@ import itertools
 import anyio
 import pytest
 
-from mainstay import (
-    CallNotDelivered,
-    CallOutcomeUnknown,
-    CallResult,
-    Client,
-    Event,
-    MainstayError,
-    Replaying,
-    ServerUnavailable,
-)
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.helpers_tasks import (
     BOUND,
     HANDSHAKE,
@@ -35,6 +24,17 @@ from tests.engine.helpers_tasks import (
     serving,
     until,
 )
+from toolkeep import (
+    CallNotDelivered,
+    CallOutcomeUnknown,
+    CallResult,
+    Client,
+    Event,
+    Replaying,
+    ServerUnavailable,
+    ToolkeepError,
+)
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("S9")
 
@@ -287,7 +287,7 @@ async def test_closing_again_and_again_under_traffic_ends_clean(era: Era, encodi
                 await client.aclose()
             closed.set()
         await client.aclose()
-        strange = [o for o in outcomes if not isinstance(o, CallResult | MainstayError)]
+        strange = [o for o in outcomes if not isinstance(o, CallResult | ToolkeepError)]
         assert strange == []
         assert max((await server.ledger()).values()) == 1
         await assert_stays_closed(server, client)

@@ -6,17 +6,6 @@ from collections.abc import Mapping
 import anyio
 import pytest
 
-from mainstay import (
-    CallError,
-    CallNotDelivered,
-    CallOutcomeUnknown,
-    Client,
-    Event,
-    MainstayError,
-    Replaying,
-    ServerUnavailable,
-)
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.helpers_tasks import (
     HANDSHAKE,
     LONG,
@@ -29,6 +18,17 @@ from tests.engine.helpers_tasks import (
     serving,
     until,
 )
+from toolkeep import (
+    CallError,
+    CallNotDelivered,
+    CallOutcomeUnknown,
+    Client,
+    Event,
+    Replaying,
+    ServerUnavailable,
+    ToolkeepError,
+)
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("S9")
 
@@ -123,6 +123,6 @@ async def test_a_call_whose_authorizer_still_thinks_fails_honestly_when_the_clie
         assert took.seconds < PROMPT
         auth.go_on.set()
         error = await outcome(caller)
-        assert isinstance(error, MainstayError)
+        assert isinstance(error, ToolkeepError)
         assert await server.executions("record") == 0
         await assert_stays_closed(server, client)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallTimedOut, Client, ServerGroup, load
-from mainstay.config import MemoryApprovals, approve
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.helpers_tasks import BOUND
+from toolkeep import CallTimedOut, Client, ServerGroup, load
+from toolkeep.config import MemoryApprovals, approve
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
 def written(folder: Path, name: str, content: Any) -> Path:
@@ -46,7 +46,7 @@ async def test_a_timeout_of_the_environment_is_kept_and_a_servers_own_wins(tmp_p
     async with ScriptedServer.local() as server:
         await server.script(Rule(tool="record", do=Behaviour(hang=True)))
         text = f'[servers.a]\nurl = "{server.url}"\n[servers.b]\nurl = "{server.url}"\n'
-        file = written(tmp_path, "mainstay.toml", f"{text}timeouts = {{call = {BOUND * 4}}}\n")
+        file = written(tmp_path, "toolkeep.toml", f"{text}timeouts = {{call = {BOUND * 4}}}\n")
         found = load(file, env={"MCP_CLIENT_TIMEOUT": "0.3"})
         async with Client(found["a"]) as quick, Client(found["b"]) as patient:
             waiting = asyncio.ensure_future(patient.call_tool("record"))

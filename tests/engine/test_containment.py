@@ -4,8 +4,6 @@ import asyncio
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, CallTimedOut, Changed, Delivery, FailureKind
-from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 from tests.engine.helpers_tasks import (
     BOUND,
     HANDSHAKE,
@@ -17,6 +15,8 @@ from tests.engine.helpers_tasks import (
     through_proxy,
     until,
 )
+from toolkeep import CallOutcomeUnknown, CallTimedOut, Changed, Delivery, FailureKind
+from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("S14")
 

@@ -5,9 +5,9 @@ from contextvars import ContextVar
 
 import pytest
 
-from mainstay import Client
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_tasks import Era, every_era
+from toolkeep import Client
+from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("S17")
 

@@ -6,15 +6,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallRejected,
-    Client,
-    InvalidArguments,
-    Progress,
-    RemoteProtocolError,
-    ServerUnavailable,
-)
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import (
     Asked,
     Encoding,
@@ -29,6 +20,15 @@ from tests.engine.helpers_wire import (
     result_for,
     when,
 )
+from toolkeep import (
+    CallRejected,
+    Client,
+    InvalidArguments,
+    Progress,
+    RemoteProtocolError,
+    ServerUnavailable,
+)
+from toolkeep.testing import ScriptedServer
 
 
 @pytest.mark.requirement("S9")

@@ -13,17 +13,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallContext,
-    CallOutcomeUnknown,
-    CallRejected,
-    CallResult,
-    Client,
-    MainstayError,
-    Runtime,
-    ServerUnavailable,
-)
-from mainstay.testing import Behaviour, Rule
 from tests.engine.helpers_endpoints import (
     PATIENCE,
     addresses,
@@ -36,6 +25,17 @@ from tests.engine.helpers_endpoints import (
     runs,
     spec_of,
 )
+from toolkeep import (
+    CallContext,
+    CallOutcomeUnknown,
+    CallRejected,
+    CallResult,
+    Client,
+    Runtime,
+    ServerUnavailable,
+    ToolkeepError,
+)
+from toolkeep.testing import Behaviour, Rule
 
 eras = pytest.mark.parametrize("era", ["legacy", "modern"])
 
@@ -72,7 +72,7 @@ async def test_one_address_is_killed_and_one_is_slow_under_500_callers(
                 try:
                     done = runtime.call(tool, {"key": key}, context=context[number])
                     return key, await done
-                except MainstayError as error:
+                except ToolkeepError as error:
                     return key, error
 
             async def caller(number: int) -> list[tuple[str, CallResult | BaseException]]:

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_endpoints import (
+    PATIENCE,
+    addresses,
+    busy_one,
+    calls_at,
+    gone,
+    nobody,
+    runs,
+    spec_of,
+)
+from tests.engine.helpers_rounds import ADA, ELICIT
+from tests.runtime._life import Ear, config_of, eventually
+from toolkeep import (
     AuthNeeded,
     CallContext,
     CallNotDelivered,
@@ -24,19 +36,7 @@ from mainstay import (
     ServerSpec,
     ServerUnavailable,
 )
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from tests.engine.helpers_endpoints import (
-    PATIENCE,
-    addresses,
-    busy_one,
-    calls_at,
-    gone,
-    nobody,
-    runs,
-    spec_of,
-)
-from tests.engine.helpers_rounds import ADA, ELICIT
-from tests.runtime._life import Ear, config_of, eventually
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
 @pytest.mark.requirement("G9")

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
-from mainstay import AuthNeeded, MainstayError, RemoteProtocolError, ServerUnavailable
-from mainstay.testing import FaultProxy, ScriptedServer
 from tests.engine.helpers_wire import client_of, methods, when
+from toolkeep import AuthNeeded, RemoteProtocolError, ServerUnavailable, ToolkeepError
+from toolkeep.testing import FaultProxy, ScriptedServer
 
 MODERN = "2026-07-28"
 HANDSHAKES = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
@@ -55,7 +55,7 @@ async def test_a_server_of_the_other_era_is_told_apart_from_an_outage(
 
 
 APOLOGY = {"code": -32603, "message": "Internal error"}
-OUTAGES: list[tuple[str, dict[str, Any], type[MainstayError]]] = [
+OUTAGES: list[tuple[str, dict[str, Any], type[ToolkeepError]]] = [
     ("401", {"status": 401}, AuthNeeded),
     ("403", {"status": 403}, AuthNeeded),
     ("429", {"status": 429}, ServerUnavailable),
@@ -80,7 +80,7 @@ OUTAGES: list[tuple[str, dict[str, Any], type[MainstayError]]] = [
 )
 @pytest.mark.requirement("S12")
 async def test_an_outage_during_the_probe_is_no_verdict(
-    do: dict[str, Any], error: type[MainstayError]
+    do: dict[str, Any], error: type[ToolkeepError]
 ) -> None:
     async with (
         ScriptedServer.local(era="both") as server,

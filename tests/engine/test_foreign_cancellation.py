@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, Client, MainstayError
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.helpers_tasks import BOUND, Era, closing, every_era, outcome, serving
+from toolkeep import CallOutcomeUnknown, Client, ToolkeepError
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P5")
 
@@ -48,7 +48,7 @@ async def test_a_cancellation_that_an_authorizer_made_by_itself_is_a_failure(era
             await asyncio.wait((caller,), timeout=BOUND)
             assert caller.done()
             assert not caller.cancelled()
-            assert isinstance(caller.exception(), MainstayError)
+            assert isinstance(caller.exception(), ToolkeepError)
             assert await server.executions("record") == 0
             auth.armed, auth.where = False, ""
             assert (await client.call_tool("echo", {"text": "next"})).text == "next"
@@ -88,5 +88,5 @@ async def test_a_cancellation_that_was_swallowed_long_ago_says_nothing_about_thi
             await asyncio.wait((caller,), timeout=BOUND)
             assert swallowed.is_set()
             assert not caller.cancelled()
-            assert isinstance(caller.exception(), MainstayError)
+            assert isinstance(caller.exception(), ToolkeepError)
             auth.armed = False

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from mainstay._engine.group import ServerGroup
-from mainstay._rules.membership import Health
-from mainstay.errors import ConfigError, ServerUnavailable, UnknownServer
 from tests.engine.helpers_group import (
     BOUND,
     LONG,
@@ -23,6 +20,9 @@ from tests.engine.helpers_group import (
     group_of,
     views,
 )
+from toolkeep._engine.group import ServerGroup
+from toolkeep._rules.membership import Health
+from toolkeep.errors import ConfigError, ServerUnavailable, UnknownServer
 
 MANNERS: tuple[Manner, ...] = ("fine", "fails", "hangs", "astray")
 

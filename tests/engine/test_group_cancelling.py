@@ -6,8 +6,6 @@ from typing import Any
 import anyio
 import pytest
 
-from mainstay._engine.group_terms import Dropped, Joined
-from mainstay.errors import ServerUnavailable
 from tests.engine.helpers_group import (
     BOUND,
     LONG,
@@ -22,6 +20,8 @@ from tests.engine.helpers_group import (
     views,
 )
 from tests.engine.helpers_tasks import WAYS_TO_CANCEL, Cancellable
+from toolkeep._engine.group_terms import Dropped, Joined
+from toolkeep.errors import ServerUnavailable
 
 pytestmark = pytest.mark.requirement("G5")
 

@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 
-from mainstay._engine.group_terms import HealthChanged, Joined, Left
-from mainstay._rules.budget import Backoff
-from mainstay._rules.membership import Health
-from mainstay.errors import AuthNeeded, CallRejected, Delivery, ServerUnavailable
 from tests.engine.helpers_group import (
     BOUND,
     LONG,
@@ -23,6 +19,10 @@ from tests.engine.helpers_group import (
     names,
     views,
 )
+from toolkeep._engine.group_terms import HealthChanged, Joined, Left
+from toolkeep._rules.budget import Backoff
+from toolkeep._rules.membership import Health
+from toolkeep.errors import AuthNeeded, CallRejected, Delivery, ServerUnavailable
 
 # -- coming and going ---------------------------------------------------------------------------
 

@@ -5,10 +5,6 @@ from typing import Any
 
 import pytest
 
-from mainstay._engine.group import ServerGroup
-from mainstay._engine.group_owner import Owner
-from mainstay._engine.group_terms import Left, Terms
-from mainstay.errors import ServerUnavailable, WrongLoop
 from tests.engine.helpers_group import (
     BOUND,
     LONG,
@@ -21,6 +17,10 @@ from tests.engine.helpers_group import (
     group_of,
     views,
 )
+from toolkeep._engine.group import ServerGroup
+from toolkeep._engine.group_owner import Owner
+from toolkeep._engine.group_terms import Left, Terms
+from toolkeep.errors import ServerUnavailable, WrongLoop
 
 pytestmark = pytest.mark.requirement("G5")
 

@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mainstay._engine.group import ServerGroup
-from mainstay._rules.budget import Backoff
-from mainstay.errors import ServerUnavailable
 from tests.engine.helpers_group import LONG, Broken, Entry, Fake, ImpatientLoop
+from toolkeep._engine.group import ServerGroup
+from toolkeep._rules.budget import Backoff
+from toolkeep.errors import ServerUnavailable
 
 MANNERS = st.sampled_from(["fine", "fine", "fails", "hangs", "astray"])
 PARTINGS = st.sampled_from(["fine", "fine", "fails", "hangs", "astray"])
@@ -131,7 +131,7 @@ class GroupInUse(RuleBasedStateMachine):
     def settle(self) -> None:
         """Let end what still goes on after a caller was cancelled, before anything is measured."""
         tasks = asyncio.all_tasks(self.runner.get_loop())
-        if any(not task.get_name().startswith("mainstay ") for task in tasks):
+        if any(not task.get_name().startswith("toolkeep ") for task in tasks):
             self.run(asyncio.sleep(10 * LONG))
 
     async def nothing_runs(self) -> None:

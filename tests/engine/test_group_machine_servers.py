@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mainstay import Client, ServerGroup
-from mainstay.testing import FaultProxy, ScriptedServer
 from tests.engine.helpers_group import QUICK
+from toolkeep import Client, ServerGroup
+from toolkeep.testing import FaultProxy, ScriptedServer
 
 MOVES = ("open", "close", "again", "rebuild", "down", "up", "cut", "add", "remove", "cancel")
 BOUND = 30.0

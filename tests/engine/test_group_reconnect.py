@@ -7,9 +7,6 @@ from typing import Any
 import anyio
 import pytest
 
-from mainstay._engine.group_terms import Dropped, Joined, Left
-from mainstay._rules.membership import MemberState
-from mainstay.errors import ServerUnavailable
 from tests.engine.helpers_group import (
     BOUND,
     LONG,
@@ -22,6 +19,9 @@ from tests.engine.helpers_group import (
     group_of,
     views,
 )
+from toolkeep._engine.group_terms import Dropped, Joined, Left
+from toolkeep._rules.membership import MemberState
+from toolkeep.errors import ServerUnavailable
 
 
 @pytest.mark.requirement("G2")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-import mainstay._wire.http  # noqa: F401 - no server's time is to be spent on importing the SDK
-from mainstay import AuthNeeded, Client, MainstayError, ServerUnavailable
-from mainstay._engine.group import ServerGroup
-from mainstay._engine.group_terms import HealthChanged, Joined
-from mainstay._rules.membership import Health
-from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
+import toolkeep._wire.http  # noqa: F401 - no server's time is to be spent on importing the SDK
 from tests.engine.helpers_group import BOUND, QUICK, Heard
 from tests.engine.helpers_tasks import HANDSHAKE, Era, Took, every_era
+from toolkeep import AuthNeeded, Client, ServerUnavailable, ToolkeepError
+from toolkeep._engine.group import ServerGroup
+from toolkeep._engine.group_terms import HealthChanged, Joined
+from toolkeep._rules.membership import Health
+from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 DOWN, UNAUTHORIZED, GARBLED, HANGING, PROGRAM = (2, 9, 17), 5, 11, 14, 19
 ILL = sorted((*DOWN, UNAUTHORIZED, GARBLED, HANGING))
@@ -81,7 +81,7 @@ def check_reasons(group: ServerGroup[Client]) -> None:
     reasons = {client.name: error for client, error in group.errors.items()}
     assert all(name in str(error) for name, error in reasons.items())
     assert isinstance(reasons["s05"], AuthNeeded)
-    assert isinstance(reasons["s11"], MainstayError)
+    assert isinstance(reasons["s11"], ToolkeepError)
     for number in (*DOWN, HANGING):
         assert isinstance(reasons[f"s{number:02}"], ServerUnavailable)
     unwell = {number: group.status(f"s{number:02}").health for number in ILL}
@@ -191,7 +191,7 @@ async def test_a_server_that_goes_away_and_comes_back_is_down_and_healthy_again(
         proxy.refuse()
         proxy.kill_connections()
         await heard.until(lambda: group.status("a").health is Health.DOWN)
-        assert isinstance(group.status("a").last_error, MainstayError)
+        assert isinstance(group.status("a").last_error, ToolkeepError)
         assert group.connected == group.configured
         await proxy.heal()
         await heard.until(lambda: group.status("a").health is Health.HEALTHY)

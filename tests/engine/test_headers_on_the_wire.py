@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, ConfigError, InvalidArguments, NotPermitted
-from mainstay.config.spec import ConfigWarning
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.helpers_tasks import (
     Encoding,
     Era,
@@ -18,6 +15,9 @@ from tests.engine.helpers_tasks import (
     outcome,
     serving,
 )
+from toolkeep import Client, ConfigError, InvalidArguments, NotPermitted
+from toolkeep.config.spec import ConfigWarning
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 KEY = "sk-live-0123456789"
 

@@ -8,18 +8,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallOutcomeUnknown,
-    CallTimedOut,
-    Client,
-    ConfigError,
-    Delivery,
-    FailureKind,
-    ServerSpec,
-    ServerUnavailable,
-)
-from mainstay.config.spec import ConfigWarning
-from mainstay.testing import ScriptedServer
 from tests.engine.certificates import NOW, Authority, HttpProxy, wants_client_certificate
 from tests.engine.helpers_wire import (
     Era,
@@ -30,6 +18,18 @@ from tests.engine.helpers_wire import (
     methods,
     result_for,
 )
+from toolkeep import (
+    CallOutcomeUnknown,
+    CallTimedOut,
+    Client,
+    ConfigError,
+    Delivery,
+    FailureKind,
+    ServerSpec,
+    ServerUnavailable,
+)
+from toolkeep.config.spec import ConfigWarning
+from toolkeep.testing import ScriptedServer
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import Changed, Client, Connected, Event, Notice, Progress
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import (
     BOUND,
     Asked,
@@ -21,6 +19,8 @@ from tests.engine.helpers_wire import (
     methods,
     when,
 )
+from toolkeep import Changed, Client, Connected, Event, Notice, Progress
+from toolkeep.testing import ScriptedServer
 
 CHANGED = "notifications/resources/updated"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from toolkeep import (
     TLS,
     Client,
     ConfigError,
@@ -13,7 +13,7 @@ from mainstay import (
     StaticKey,
     Timeouts,
 )
-from mainstay.config.spec import ConfigWarning
+from toolkeep.config.spec import ConfigWarning
 
 GOOD: dict[str, Any] = {"url": "http://127.0.0.1:9/mcp", "name": "kit"}
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.support import PATIENCE, client_for
+from tests.engine.troubles import ALWAYS, KEY, NEVER, OWN_TOOLS, SAFETIES, TROUBLES, Safety, Trouble
+from toolkeep import (
     AuthNeeded,
     CallError,
     CallNotDelivered,
@@ -26,13 +28,11 @@ from mainstay import (
     Event,
     Failure,
     FailureKind,
-    MainstayError,
     Replaying,
+    ToolkeepError,
 )
-from mainstay._rules.recovery import Channel, Standing, Step, decide
-from mainstay.testing import FaultProxy, Rule, ScriptedServer
-from tests.engine.support import PATIENCE, client_for
-from tests.engine.troubles import ALWAYS, KEY, NEVER, OWN_TOOLS, SAFETIES, TROUBLES, Safety, Trouble
+from toolkeep._rules.recovery import Channel, Standing, Step, decide
+from toolkeep.testing import FaultProxy, Rule, ScriptedServer
 
 MAX_REPLAYS = 1
 AT_ONCE = 10
@@ -60,7 +60,7 @@ class Expected:
     attempts: int
     runs: tuple[int, int]
     """At least, and at most."""
-    error: type[MainstayError] | None
+    error: type[ToolkeepError] | None
     delivery: Delivery
 
 
@@ -88,7 +88,7 @@ def expected(case: Case) -> Expected:
     raise AssertionError("unreachable")
 
 
-def error_type(failure: Failure) -> type[MainstayError]:
+def error_type(failure: Failure) -> type[ToolkeepError]:
     if failure.kind is FailureKind.UNAUTHORIZED:
         return AuthNeeded
     return {
@@ -109,7 +109,7 @@ class Willing:
         return True
 
 
-async def outcome_of(case: Case) -> tuple[CallResult | MainstayError, int]:
+async def outcome_of(case: Case) -> tuple[CallResult | ToolkeepError, int]:
     """Make the trouble happen to one call; what came of it, and how often its tool ran."""
     trouble, tool = case.trouble, case.safety.tool
     settings: dict[str, Any] = {
@@ -152,11 +152,11 @@ def again(case: Case, proxy: FaultProxy) -> Callable[[Event], None]:
     return on_event
 
 
-async def called(client: Client, tool: str) -> CallResult | MainstayError:
+async def called(client: Client, tool: str) -> CallResult | ToolkeepError:
     async with asyncio.timeout(PATIENCE):
         try:
             return await client.call_tool(tool, {"key": KEY})
-        except MainstayError as failed:
+        except ToolkeepError as failed:
             return failed
 
 

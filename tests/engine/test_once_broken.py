@@ -12,20 +12,6 @@ from typing import Any
 import anyio
 import pytest
 
-from mainstay import (
-    CallNotDelivered,
-    CallOutcomeUnknown,
-    CallRejected,
-    CallResult,
-    CallTimedOut,
-    Client,
-    ConfigError,
-    Delivery,
-    InvalidArguments,
-    InvalidResult,
-    MainstayError,
-)
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import (
     BOUND,
     TEXT,
@@ -39,6 +25,20 @@ from tests.engine.helpers_wire import (
     result_for,
     when,
 )
+from toolkeep import (
+    CallNotDelivered,
+    CallOutcomeUnknown,
+    CallRejected,
+    CallResult,
+    CallTimedOut,
+    Client,
+    ConfigError,
+    Delivery,
+    InvalidArguments,
+    InvalidResult,
+    ToolkeepError,
+)
+from toolkeep.testing import ScriptedServer
 
 
 class Chatterbox:
@@ -309,7 +309,7 @@ async def test_an_answer_in_hand_at_the_deadline_is_judged_like_any_other(
 async def _outcome(call: Awaitable[CallResult]) -> object:
     try:
         return (await call).text
-    except MainstayError as error:
+    except ToolkeepError as error:
         return type(error)
 
 
@@ -377,7 +377,7 @@ async def test_a_result_of_a_call_that_was_left_is_an_error_and_no_cancellation(
         async with client.stream("slow", {"seconds": 60}) as call:
             async for _ in call:
                 break
-        with pytest.raises(MainstayError) as caught:
+        with pytest.raises(ToolkeepError) as caught:
             await call.result()
         assert caught.value.delivery is Delivery.UNKNOWN
 

@@ -8,8 +8,6 @@ from typing import Any, cast
 import pytest
 from pydantic import ValidationError
 
-from mainstay import Client, MainstayError, RemoteProtocolError, ServerUnavailable
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.support import (
     PATIENCE,
     client_for,
@@ -20,6 +18,8 @@ from tests.engine.support import (
     talking,
     together,
 )
+from toolkeep import Client, RemoteProtocolError, ServerUnavailable, ToolkeepError
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 HANDSHAKE = ["initialize", "notifications/initialized"]
 
@@ -248,12 +248,12 @@ async def test_a_client_is_not_initialized_while_the_handshake_is_under_way():
     [
         (Behaviour(status=500, run=False), ServerUnavailable),
         (Behaviour(drop="after_body"), ServerUnavailable),
-        (Behaviour(status=403), MainstayError),
+        (Behaviour(status=403), ToolkeepError),
     ],
     ids=["500", "drop", "403"],
 )
 async def test_after_a_failed_handshake_there_is_no_session(
-    step: str, answer: Behaviour, kind: type[MainstayError]
+    step: str, answer: Behaviour, kind: type[ToolkeepError]
 ):
     settings = {"mode": "legacy", "max_replays": 0}
     async with talking(settings, era="legacy") as (server, client):

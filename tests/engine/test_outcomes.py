@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-import mainstay
-from mainstay import (
+import toolkeep
+from tests.engine.support import client_for, encodings, eras, failure_of, talking
+from toolkeep import (
     CallNotDelivered,
     CallNotSentInTime,
     CallOutcomeUnknown,
@@ -18,12 +19,11 @@ from mainstay import (
     Delivery,
     Event,
     FailureKind,
-    MainstayError,
     Replaying,
     ServerUnavailable,
+    ToolkeepError,
 )
-from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
-from tests.engine.support import client_for, encodings, eras, failure_of, talking
+from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P1")
 
@@ -36,19 +36,19 @@ def first_lost_then(later: Behaviour) -> tuple[Rule, Rule]:
     return Rule(tool=TOOL, times=1, do=LOST_ANSWER), Rule(tool=TOOL, do=later)
 
 
-def is_unknown(error: MainstayError) -> bool:
+def is_unknown(error: ToolkeepError) -> bool:
     return isinstance(error, CallOutcomeUnknown) and error.delivery is Delivery.UNKNOWN
 
 
 ERRORS = [
     kind
-    for kind in vars(mainstay.errors).values()
-    if inspect.isclass(kind) and issubclass(kind, MainstayError)
+    for kind in vars(toolkeep.errors).values()
+    if inspect.isclass(kind) and issubclass(kind, ToolkeepError)
 ]
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_every_error_can_be_asked_whether_the_call_ran(kind: type[MainstayError]):
+def test_every_error_can_be_asked_whether_the_call_ran(kind: type[ToolkeepError]):
     given = {"server": "kit", "delivery": Delivery.REFUSED, "result": {}, "tool": "record"}
     given |= {"requests": {}, "candidates": ("a.record", "b.record")}
     wanted = inspect.signature(kind.__init__).parameters
@@ -280,7 +280,7 @@ async def test_a_tool_that_fails_has_answered(era: Any, encoding: Any):
 )
 @pytest.mark.parametrize("method", ["tools/list", "resources/list"])
 async def test_other_requests_tell_the_truth_as_well(
-    answer: Behaviour, kind: type[MainstayError], delivery: Delivery, method: str
+    answer: Behaviour, kind: type[ToolkeepError], delivery: Delivery, method: str
 ):
     async with talking({"max_replays": 0}) as (server, client):
         await client.connect()

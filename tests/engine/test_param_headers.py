@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallRejected
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import Era, both_eras, client_of, methods, when
+from toolkeep import CallRejected
+from toolkeep.testing import ScriptedServer
 
 
 def named(name: str, **more: Any) -> dict[str, Any]:

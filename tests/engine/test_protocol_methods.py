@@ -7,18 +7,6 @@ from typing import Any
 import pytest
 from mcp_types import PromptReference
 
-from mainstay import (
-    CallNotDelivered,
-    CallRejected,
-    Changed,
-    Client,
-    Connected,
-    Disconnected,
-    Event,
-    MainstayError,
-    RemoteProtocolError,
-)
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import (
     BOUND,
     Encoding,
@@ -29,6 +17,18 @@ from tests.engine.helpers_wire import (
     methods,
     when,
 )
+from toolkeep import (
+    CallNotDelivered,
+    CallRejected,
+    Changed,
+    Client,
+    Connected,
+    Disconnected,
+    Event,
+    RemoteProtocolError,
+    ToolkeepError,
+)
+from toolkeep.testing import ScriptedServer
 
 LIST_CHANGED = "notifications/tools/list_changed"
 
@@ -229,7 +229,7 @@ LISTS: dict[str, Any] = {
 async def test_a_malformed_answer_is_an_error_of_ours(era: Era, method: str) -> None:
     async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
         await server.script(when(method, result=ODD))
-        with pytest.raises(MainstayError):
+        with pytest.raises(ToolkeepError):
             await QUESTIONS[method](client)
 
 

@@ -5,17 +5,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallNotDelivered,
-    CallRejected,
-    Client,
-    Delivery,
-    FailureKind,
-    MainstayError,
-    ServerUnavailable,
-    SessionRow,
-)
-from mainstay.testing import ALL_LOSSES, Behaviour, Rule, ScriptedServer, SessionLoss
 from tests.engine.support import (
     PATIENCE,
     client_for,
@@ -25,6 +14,17 @@ from tests.engine.support import (
     talking,
     together,
 )
+from toolkeep import (
+    CallNotDelivered,
+    CallRejected,
+    Client,
+    Delivery,
+    FailureKind,
+    ServerUnavailable,
+    SessionRow,
+    ToolkeepError,
+)
+from toolkeep.testing import ALL_LOSSES, Behaviour, Rule, ScriptedServer, SessionLoss
 
 REPLACEMENT = ["initialize", "notifications/initialized"]
 GONE_FISHING = SessionLoss(status=410, body="gone fishing", content_type="text/plain")
@@ -306,7 +306,7 @@ async def test_an_error_outside_of_the_table_reaches_the_caller_unchanged(encodi
         session = await opened(server, client)
         said = {"code": -32050, "message": "no session of parliament today", "data": {"why": [1]}}
         await server.script(Rule(method="tools/call", do=Behaviour(error=said)))
-        error: MainstayError = await failure_of(record(client, "no"))
+        error: ToolkeepError = await failure_of(record(client, "no"))
         assert isinstance(error, CallRejected)
         assert error.failure is not None
         told = (error.code, error.failure.message, error.data)

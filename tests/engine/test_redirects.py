@@ -2,8 +2,6 @@
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, RemoteProtocolError
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_wire import (
     Asked,
     Era,
@@ -14,6 +12,8 @@ from tests.engine.helpers_wire import (
     result_for,
     when,
 )
+from toolkeep import CallOutcomeUnknown, RemoteProtocolError
+from toolkeep.testing import ScriptedServer
 
 
 @both_eras

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_resuming import Store, client_at, echo, legacy, used
+from tests.engine.support import methods
+from toolkeep import (
     Client,
     Connected,
     MemorySessionStore,
 )
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from mainstay.testing.losses import ALL_LOSSES
-from tests.engine.helpers_resuming import Store, client_at, echo, legacy, used
-from tests.engine.support import methods
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
+from toolkeep.testing.losses import ALL_LOSSES
 
 pytestmark = pytest.mark.requirement("S11")
 

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from mainstay import (
-    StoredSession,
-)
 from tests.engine.helpers_resuming import Store, client_at, echo, legacy, used
 from tests.engine.support import PATIENCE, methods
+from toolkeep import (
+    StoredSession,
+)
 
 pytestmark = pytest.mark.requirement("S11")
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_resuming import Store, client_at, echo, legacy, used
+from tests.engine.support import methods, together
+from toolkeep import (
     Client,
     ConfigError,
     MemorySessionStore,
     NotPermitted,
 )
-from mainstay.testing import Recorded, ScriptedServer
-from tests.engine.helpers_resuming import Store, client_at, echo, legacy, used
-from tests.engine.support import methods, together
+from toolkeep.testing import Recorded, ScriptedServer
 
 pytestmark = pytest.mark.requirement("S11")
 

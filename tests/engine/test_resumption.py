@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, CallTimedOut, Client, Delivery
-from mainstay.testing import Behaviour, Recorded, Rule, ScriptedServer
 from tests.engine.support import failure_of, methods, talking
+from toolkeep import CallOutcomeUnknown, CallTimedOut, Client, Delivery
+from toolkeep.testing import Behaviour, Recorded, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P8")
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
-from mainstay._engine.reviving import Reviving
 from tests.engine.helpers_tasks import BOUND, until
+from toolkeep._engine.reviving import Reviving
 
 caller: ContextVar[str] = ContextVar("caller", default="nobody")
 

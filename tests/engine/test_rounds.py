@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from mcp_types import CreateMessageResult, ElicitResult, ListRootsResult, Root, TextContent
 
-from mainstay import Completed, ConfigError, Event, Failed, InputNeeded, InputNotGiven, Started
 from tests.engine.helpers_rounds import (
     ADA,
     ELICIT,
@@ -25,6 +24,7 @@ from tests.engine.helpers_rounds import (
     meeting,
     server_of,
 )
+from toolkeep import Completed, ConfigError, Event, Failed, InputNeeded, InputNotGiven, Started
 
 ALL = {"name": ELICIT, "guess": SAMPLE, "roots": ROOTS}
 WIRE_SHAPE = {

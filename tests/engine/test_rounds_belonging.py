@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallTimedOut, Client, InputNeeded, Started
 from tests.engine.helpers_programs import program
 from tests.engine.helpers_rounds import (
     ADA,
@@ -27,6 +26,7 @@ from tests.engine.helpers_rounds import (
     meeting,
 )
 from tests.engine.helpers_wire import when
+from toolkeep import CallTimedOut, Client, InputNeeded, Started
 
 caller: ContextVar[str] = ContextVar("caller", default="nobody")
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from mcp_types import CreateMessageResult, ElicitResult, TextContent
 
-from mainstay import CallTimedOut, Client, InputNeeded, InputNotGiven
 from tests.engine.helpers_programs import program
 from tests.engine.helpers_rounds import (
     ADA,
@@ -31,6 +30,7 @@ from tests.engine.helpers_rounds import (
     meeting,
 )
 from tests.engine.helpers_wire import when
+from toolkeep import CallTimedOut, Client, InputNeeded, InputNotGiven
 
 DECLINED = {"action": "decline"}
 SECRET = "hunter2"

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, InputNeeded, MainstayError
 from tests.engine.helpers_rounds import (
     ADA,
     ELICIT,
@@ -21,6 +20,7 @@ from tests.engine.helpers_rounds import (
     meeting,
 )
 from tests.engine.helpers_wire import when
+from toolkeep import CallOutcomeUnknown, InputNeeded, ToolkeepError
 
 PROMPTLY = 0.8
 """Seconds, on a busy machine: nobody waits for a question when a client is closed."""
@@ -165,7 +165,7 @@ async def test_closing_the_client_ends_its_questions(way: Way) -> None:
             await client.aclose()
         if way.era == "modern":
             thinker.answer.set_result(ADA)
-        with pytest.raises(MainstayError):
+        with pytest.raises(ToolkeepError):
             await asking
         if way.era == "legacy":
             await thinker.until(cancelled=1)

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_rounds import ADA, ELICIT, Way, meeting, modern_ways
+from tests.engine.helpers_wire import when
+from toolkeep import (
     AuthNeeded,
     CallNotDelivered,
     CallOutcomeUnknown,
     CallRejected,
     Delivery,
     InputNeeded,
-    MainstayError,
+    ToolkeepError,
 )
-from tests.engine.helpers_rounds import ADA, ELICIT, Way, meeting, modern_ways
-from tests.engine.helpers_wire import when
 
 HTTP = Way("json", "modern")
 ASK = {"requests": {"name": ELICIT}, "key": "k"}
 NO_NAME = {"code": -32602, "message": "that is no name"}
 
 
-async def error_of_second_leg(way: Way, **does: Any) -> tuple[MainstayError, Any]:
+async def error_of_second_leg(way: Way, **does: Any) -> tuple[ToolkeepError, Any]:
     """What a call ends with whose server does this to its second leg; and who ran."""
 
     async def answer(needed: InputNeeded) -> Any:
@@ -32,7 +32,7 @@ async def error_of_second_leg(way: Way, **does: Any) -> tuple[MainstayError, Any
         return ADA
 
     async with meeting(way, elicitation=answer, max_replays=0) as (server, client):
-        with pytest.raises(MainstayError) as caught:
+        with pytest.raises(ToolkeepError) as caught:
             await client.call_tool("ask", ASK)
         return caught.value, await server.ledger()
 

@@ -5,16 +5,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallOutcomeUnknown,
-    CallTimedOut,
-    Delivery,
-    InputNeeded,
-    InputNotGiven,
-    InvalidResult,
-)
-from mainstay._engine.rounds import complete
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_rounds import (
     ADA,
     BOUND,
@@ -29,6 +19,16 @@ from tests.engine.helpers_rounds import (
     modern_ways,
 )
 from tests.engine.helpers_wire import when
+from toolkeep import (
+    CallOutcomeUnknown,
+    CallTimedOut,
+    Delivery,
+    InputNeeded,
+    InputNotGiven,
+    InvalidResult,
+)
+from toolkeep._engine.rounds import complete
+from toolkeep.testing import ScriptedServer
 
 HTTP = Way("json", "modern")
 ASK = {"requests": {"name": ELICIT}, "key": "k"}

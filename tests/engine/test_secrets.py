@@ -8,24 +8,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    AuthNeeded,
-    CallNotDelivered,
-    CallOutcomeUnknown,
-    CallRejected,
-    CallTimedOut,
-    Client,
-    ConfigError,
-    Delivery,
-    InvalidArguments,
-    MainstayError,
-    NotPermitted,
-    RemoteProtocolError,
-    ServerSpec,
-    ServerUnavailable,
-    StaticKey,
-)
-from mainstay.testing import ALL_LOSSES, Behaviour, FaultProxy, Rule, ScriptedServer, SessionLoss
 from tests.engine.helpers_secrets import (
     HEADER,
     KEY,
@@ -40,6 +22,24 @@ from tests.engine.helpers_secrets import (
     stage,
 )
 from tests.engine.helpers_tasks import Era, closing, every_era, outcome
+from toolkeep import (
+    AuthNeeded,
+    CallNotDelivered,
+    CallOutcomeUnknown,
+    CallRejected,
+    CallTimedOut,
+    Client,
+    ConfigError,
+    Delivery,
+    InvalidArguments,
+    NotPermitted,
+    RemoteProtocolError,
+    ServerSpec,
+    ServerUnavailable,
+    StaticKey,
+    ToolkeepError,
+)
+from toolkeep.testing import ALL_LOSSES, Behaviour, FaultProxy, Rule, ScriptedServer, SessionLoss
 
 pytestmark = pytest.mark.requirement("H6")
 
@@ -90,7 +90,7 @@ async def test_no_answer_to_the_handshake_makes_an_error_show_a_secret(
     async with stage(era, caplog) as act:
         await act.server.script(Rule(do=ANSWERS[answer][0]))
         error = await outcome(call(act))
-        assert isinstance(error, MainstayError)
+        assert isinstance(error, ToolkeepError)
         act.errors.append(error)
 
 
@@ -231,7 +231,7 @@ async def test_a_proxys_credentials_are_not_shown(
         proxy = f"http://{USER}:{PROXY}@127.0.0.1:{port}"
         async with stage(era, caplog, proxy=proxy) as act:
             error = await outcome(call(act))
-            assert isinstance(error, MainstayError)
+            assert isinstance(error, ToolkeepError)
             act.errors.append(error)
 
 
@@ -268,7 +268,7 @@ async def test_what_an_authorizer_says_is_not_passed_on(
             await act.server.script(Rule(do=Behaviour(status=401)))
             auth.armed = True
             error = await outcome(client.call_tool("record"))
-        assert isinstance(error, MainstayError)
+        assert isinstance(error, ToolkeepError)
         assert error.delivery in (Delivery.NOT_SENT, Delivery.REFUSED)
         act.errors.append(error)
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, Client
-from mainstay.testing import Behaviour, Rule
 from tests.engine.helpers_tasks import (
     BOUND,
     LONG,
@@ -19,6 +17,8 @@ from tests.engine.helpers_tasks import (
     outcome,
     serving,
 )
+from toolkeep import CallOutcomeUnknown, Client
+from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("P10")
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, ConfigError, InvalidArguments, ServerSpec, ServerUnavailable
-from mainstay._engine.sessions import Sessions
-from mainstay._engine.setup import Setup
-from mainstay._rules.identity import Identity
-from mainstay.testing import ScriptedServer
+from toolkeep import Client, ConfigError, InvalidArguments, ServerSpec, ServerUnavailable
+from toolkeep._engine.sessions import Sessions
+from toolkeep._engine.setup import Setup
+from toolkeep._rules.identity import Identity
+from toolkeep.testing import ScriptedServer
 
 ANN, BEN = Identity("principal:ann", "ann"), Identity("principal:ben", "ben")
 

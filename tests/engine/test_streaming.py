@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_wire import (
+    BOUND,
+    Encoding,
+    Era,
+    both_encodings,
+    both_eras,
+    client_of,
+    methods,
+    when,
+)
+from toolkeep import (
     CallEvent,
     CallNotDelivered,
     Changed,
@@ -27,17 +37,7 @@ from mainstay import (
     Replaying,
     Started,
 )
-from mainstay.testing import ScriptedServer
-from tests.engine.helpers_wire import (
-    BOUND,
-    Encoding,
-    Era,
-    both_encodings,
-    both_eras,
-    client_of,
-    methods,
-    when,
-)
+from toolkeep.testing import ScriptedServer
 
 THROTTLED: dict[str, Any] = {"status": 429, "headers": {"retry-after": "0"}}
 

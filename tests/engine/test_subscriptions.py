@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallRejected, Client, Delivery
 from tests.engine.helpers_rounds import (
     BOUND,
     ONE_EACH,
@@ -22,6 +21,7 @@ from tests.engine.helpers_rounds import (
     server_of,
 )
 from tests.engine.helpers_wire import Asked, RawServer, http, when
+from toolkeep import CallRejected, Client, Delivery
 
 NOTES, OTHER = "kit://notes", "kit://other"
 LISTS = ("tools", "prompts", "resources")

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, Connected, Notice
-from mainstay.testing import FaultProxy, ScriptedServer
 from tests.engine.helpers_rounds import (
     LEGACY,
     MODERN,
@@ -20,6 +18,8 @@ from tests.engine.helpers_rounds import (
     meeting,
 )
 from tests.engine.helpers_wire import when
+from toolkeep import Client, Connected, Notice
+from toolkeep.testing import FaultProxy, ScriptedServer
 
 
 @asynccontextmanager

@@ -13,8 +13,6 @@ from typing import Any
 import anyio
 import pytest
 
-from mainstay import WrongLoop
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.helpers_tasks import (
     BOUND,
     HANDSHAKE,
@@ -28,6 +26,8 @@ from tests.engine.helpers_tasks import (
     serving,
     until,
 )
+from toolkeep import WrongLoop
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 Use = Callable[[], Awaitable[Any]]
@@ -182,7 +182,7 @@ async def test_a_client_whose_loop_died_can_be_closed_and_used_again(era: Era):
 
 FORKING = """
     import asyncio, gc, os, signal, sys
-    from mainstay import Client, WrongLoop
+    from toolkeep import Client, WrongLoop
 
     signal.alarm(20)
     client = Client({"name": "kit", "url": sys.argv[1], "mode": sys.argv[2]})
@@ -253,7 +253,7 @@ async def test_a_forked_child_may_neither_use_nor_disturb_its_parents_client(era
 
 INHERITING = """
     import asyncio, os, signal, sys
-    from mainstay import Client, WrongLoop
+    from toolkeep import Client, WrongLoop
 
     signal.alarm(20)
     client = Client({"name": "kit", "url": sys.argv[1]})

@@ -8,8 +8,6 @@ from typing import Any
 import anyio
 import pytest
 
-from mainstay import CallTimedOut, Client
-from mainstay.testing import Behaviour, Cancelled, Rule
 from tests.engine.helpers_tasks import (
     BOUND,
     HANDSHAKE,
@@ -31,6 +29,8 @@ from tests.engine.helpers_transports import (
     served,
     serving,
 )
+from toolkeep import CallTimedOut, Client
+from toolkeep.testing import Behaviour, Cancelled, Rule
 
 pytestmark = pytest.mark.requirement("P5")
 

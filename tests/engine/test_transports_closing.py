@@ -9,22 +9,6 @@ from typing import Any
 import anyio
 import pytest
 
-from mainstay import (
-    CallNotDelivered,
-    CallOutcomeUnknown,
-    CallResult,
-    Client,
-    Event,
-    MainstayError,
-    MemorySessionStore,
-    Replaying,
-    ServerSpec,
-    ServerUnavailable,
-    StoredSession,
-    WrongLoop,
-)
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from mainstay.testing._stdio import is_alive
 from tests.engine.helpers_programs import program
 from tests.engine.helpers_tasks import BOUND, HANDSHAKE, LONG, PROMPT, Took, closing, outcome, until
 from tests.engine.helpers_transports import (
@@ -38,6 +22,22 @@ from tests.engine.helpers_transports import (
     serving,
 )
 from tests.wire.helpers_stdio import TOOLS, spec_of
+from toolkeep import (
+    CallNotDelivered,
+    CallOutcomeUnknown,
+    CallResult,
+    Client,
+    Event,
+    MemorySessionStore,
+    Replaying,
+    ServerSpec,
+    ServerUnavailable,
+    StoredSession,
+    ToolkeepError,
+    WrongLoop,
+)
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
+from toolkeep.testing._stdio import is_alive
 
 pytestmark = pytest.mark.requirement("S9")
 
@@ -252,7 +252,7 @@ def _in_the_child(client: Client) -> int:
         error = asyncio.run(outcome(client.call_tool("record")))
         asyncio.run(client.aclose())
         code = 0 if isinstance(error, WrongLoop) else 2
-    except MainstayError:
+    except ToolkeepError:
         code = 3
     return code
 

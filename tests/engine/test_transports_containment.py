@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_tasks import BOUND, LONG, outcome, until
+from tests.engine.helpers_transports import (
+    SSE,
+    STDIO,
+    Kit,
+    Served,
+    Way,
+    every_way,
+    over_kit,
+    over_stdio,
+    serving,
+)
+from toolkeep import (
     CallError,
     CallNotDelivered,
     CallOutcomeUnknown,
@@ -22,19 +34,7 @@ from mainstay import (
     FailureKind,
     ServerUnavailable,
 )
-from mainstay.testing import Behaviour, Rule
-from tests.engine.helpers_tasks import BOUND, LONG, outcome, until
-from tests.engine.helpers_transports import (
-    SSE,
-    STDIO,
-    Kit,
-    Served,
-    Way,
-    every_way,
-    over_kit,
-    over_stdio,
-    serving,
-)
+from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("S14")
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_tasks import closing, outcome, until
+from tests.engine.support import methods
+from toolkeep import (
     AuthNeeded,
     Client,
     Delivery,
-    MainstayError,
     RemoteProtocolError,
     ServerUnavailable,
+    ToolkeepError,
 )
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from tests.engine.helpers_tasks import closing, outcome, until
-from tests.engine.support import methods
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("S13")
 
@@ -108,7 +108,7 @@ async def test_credentials_go_with_the_older_way_too():
         (refusing(502), ServerUnavailable),
         (refusing(503), ServerUnavailable),
         (refusing(429), ServerUnavailable),
-        (refusing(400, error={"code": -32602, "message": "bad"}), MainstayError),
+        (refusing(400, error={"code": -32602, "message": "bad"}), ToolkeepError),
         (Rule(method="initialize", times=1, do=Behaviour(drop="after_body")), ServerUnavailable),
     ],
     ids=lambda value: str(value.do.status) if isinstance(value, Rule) else "",
@@ -130,7 +130,7 @@ async def test_an_outage_or_a_refusal_of_credentials_is_no_verdict(rule: Rule, k
 async def test_who_has_said_what_he_wants_gets_nothing_else(spec: dict[str, Any]):
     async with older(**spec) as (server, client):
         error = await outcome(client.call_tool("record"))
-        assert isinstance(error, MainstayError)
+        assert isinstance(error, ToolkeepError)
         assert error.status == 405 or isinstance(error, RemoteProtocolError)
         assert "GET" not in methods(await server.requests())
         assert not client.is_initialized
@@ -144,7 +144,7 @@ async def test_where_nothing_of_either_kind_answers_the_first_refusal_is_told():
         async with closing(Client(spec)) as client:
             for _ in range(2):
                 error = await outcome(client.call_tool("record"))
-                assert isinstance(error, MainstayError)
+                assert isinstance(error, ToolkeepError)
                 assert error.status == 404
             assert methods(await server.requests()) == ["initialize", "GET"] * 2
             # It was not taken for older, and is found as soon as it is there.

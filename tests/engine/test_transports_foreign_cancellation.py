@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from mainstay import CallNotDelivered, CallOutcomeUnknown, Client, MainstayError
 from tests.engine.helpers_tasks import BOUND, PROMPT, Took, closing, outcome
 from tests.engine.helpers_transports import IN_PROCESS, SSE, Way, every_way, served, serving
+from toolkeep import CallNotDelivered, CallOutcomeUnknown, Client, ToolkeepError
 
 pytestmark = pytest.mark.requirement("P5")
 
@@ -47,7 +47,7 @@ async def test_a_cancellation_that_an_authorizer_over_sse_made_by_itself_is_a_fa
                 await asyncio.wait((caller,), timeout=BOUND)
             assert caller.done()
             assert not caller.cancelled()
-            assert isinstance(caller.exception(), MainstayError)
+            assert isinstance(caller.exception(), ToolkeepError)
             assert took.seconds < PROMPT
             assert await server.executions("record") == 0
             auth.armed = False
@@ -98,6 +98,6 @@ async def test_a_cancellation_that_a_tool_made_by_itself_is_a_failure_of_its_cal
         caller = asyncio.create_task(client.call_tool(tool.__name__))
         await asyncio.wait((caller,), timeout=BOUND)
         assert not caller.cancelled()
-        assert isinstance(caller.exception(), MainstayError)
+        assert isinstance(caller.exception(), ToolkeepError)
         assert not isinstance(caller.exception(), CallNotDelivered)
         assert (await outcome(sibling)).text == "done"

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from mainstay import CallOutcomeUnknown, CallRejected, Client, Event, InvalidArguments, NotPermitted
-from mainstay.testing import Behaviour, Rule
 from tests.engine.helpers_secrets import chain
 from tests.engine.helpers_tasks import LONG, closing, outcome
 from tests.engine.helpers_transports import (
@@ -25,6 +23,8 @@ from tests.engine.helpers_transports import (
     served,
     serving,
 )
+from toolkeep import CallOutcomeUnknown, CallRejected, Client, Event, InvalidArguments, NotPermitted
+from toolkeep.testing import Behaviour, Rule
 
 user: ContextVar[str] = ContextVar("user", default="nobody")
 SECRET = "sekret-of-the-environment"
@@ -165,7 +165,7 @@ class Exposed:
 async def exposed(
     way: Way, caplog: pytest.LogCaptureFixture, **options: Any
 ) -> AsyncIterator[tuple[Kit, Client, Exposed]]:
-    for name in ("mainstay", "asyncio", "mcp", "aiohttp"):
+    for name in ("toolkeep", "asyncio", "mcp", "aiohttp"):
         caplog.set_level(logging.DEBUG, logger=name)
     async with served(way, **options) as server:
         env = {**server.spec["env"], "KIT_TOKEN": SECRET, "KIT_EMPTY": ""}
@@ -173,7 +173,7 @@ async def exposed(
         async with closing(Client(spec)) as client:
             shown = Exposed(client, caplog)
             yield server, client, shown
-        control = env["MAINSTAY_KIT_CONTROL"]
+        control = env["TOOLKEEP_KIT_CONTROL"]
         text = shown.text()
         assert SECRET not in text
         assert control not in text
@@ -232,7 +232,7 @@ async def test_a_program_sees_what_is_configured_and_little_else(
 
 @pytest.mark.requirement("H6")
 async def test_no_secret_of_an_sse_session_is_shown(caplog: pytest.LogCaptureFixture):
-    for name in ("mainstay", "aiohttp", "asyncio"):
+    for name in ("toolkeep", "aiohttp", "asyncio"):
         caplog.set_level(logging.DEBUG, logger=name)
     spec = {"headers": {"x-secret": SECRET}, "api_key": "sekret-key", "max_replays": 0}
     async with serving(SSE, spec) as (server, client):

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_tasks import BOUND, LONG, closing, outcome
+from tests.engine.helpers_transports import Served, Way, every_way, serving
+from toolkeep import (
     CallNotSentInTime,
     CallOutcomeUnknown,
     CallRejected,
@@ -14,9 +16,7 @@ from mainstay import (
     Delivery,
     ServerUnavailable,
 )
-from mainstay.testing import ScriptedServer
-from tests.engine.helpers_tasks import BOUND, LONG, closing, outcome
-from tests.engine.helpers_transports import Served, Way, every_way, serving
+from toolkeep.testing import ScriptedServer
 
 FRAGILE = {"breaker_threshold": 3, "breaker_cooldown": 0.3, "max_replays": 0}
 HOLD = 0.06

@@ -13,20 +13,6 @@ from typing import Any
 import anyio
 import pytest
 
-from mainstay import (
-    CallNotDelivered,
-    CallNotSentInTime,
-    CallOutcomeUnknown,
-    CallResult,
-    CallTimedOut,
-    Client,
-    Delivery,
-    Event,
-    MainstayError,
-    Replaying,
-    ServerUnavailable,
-)
-from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 from tests.engine.helpers_tasks import closing, outcome
 from tests.engine.helpers_transports import (
     IN_PROCESS,
@@ -41,6 +27,20 @@ from tests.engine.helpers_transports import (
     wait_in_place,
 )
 from tests.engine.troubles import ALWAYS, NEVER, OWN_TOOLS, SAFETIES, Safety
+from toolkeep import (
+    CallNotDelivered,
+    CallNotSentInTime,
+    CallOutcomeUnknown,
+    CallResult,
+    CallTimedOut,
+    Client,
+    Delivery,
+    Event,
+    Replaying,
+    ServerUnavailable,
+    ToolkeepError,
+)
+from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P1", "P2")
 
@@ -83,7 +83,7 @@ async def disagreement(case: Case) -> str | None:
         await server.doom(tool, case.when, times=times)
         found: Any = await outcome(client.call_tool(tool, {"key": "once"}))
         told = type(found), found.attempts, await server.executions("once")
-    if isinstance(found, MainstayError) and found.delivery is not Delivery.UNKNOWN:
+    if isinstance(found, ToolkeepError) and found.delivery is not Delivery.UNKNOWN:
         return f"{case}: {found.delivery}"
     return None if told == case.expected else f"{case}: {told}, not {case.expected}"
 

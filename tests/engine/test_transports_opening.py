@@ -9,17 +9,6 @@ from typing import Any
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from mainstay import (
-    CallNotSentInTime,
-    Client,
-    ConfigError,
-    Delivery,
-    MainstayError,
-    RemoteProtocolError,
-    ServerUnavailable,
-)
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from mainstay.testing.scripted import ScriptedProgram
 from tests.engine.helpers_tasks import BOUND, PROMPT, Took, closing, outcome, until
 from tests.engine.helpers_transports import (
     IN_PROCESS,
@@ -31,6 +20,17 @@ from tests.engine.helpers_transports import (
     over_stdio,
     serving,
 )
+from toolkeep import (
+    CallNotSentInTime,
+    Client,
+    ConfigError,
+    Delivery,
+    RemoteProtocolError,
+    ServerUnavailable,
+    ToolkeepError,
+)
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
+from toolkeep.testing.scripted import ScriptedProgram
 
 SHAKE = ["initialize", "notifications/initialized"]
 
@@ -247,7 +247,7 @@ async def test_after_a_handshake_in_vain_the_next_call_tries_again(way: Way):
     async with serving(way, spec) as (server, client):
         step = "initialize" if way.era == "legacy" else "server/discover"
         await server.server.script(Rule(method=step, times=1, do=Behaviour(hang=True)))
-        assert isinstance(await outcome(client.call_tool("record")), MainstayError)
+        assert isinstance(await outcome(client.call_tool("record")), ToolkeepError)
         assert (client.is_initialized, client.era) == (False, None)
         assert (await outcome(client.call_tool("record"))).text == "recorded"
         assert await server.executions("record") == 1

@@ -8,17 +8,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallNotSentInTime,
-    CallOutcomeUnknown,
-    CallResult,
-    Client,
-    Delivery,
-    FailureKind,
-    ServerUnavailable,
-)
-from mainstay.testing import Behaviour, Rule
-from mainstay.testing._stdio import is_alive
 from tests.engine.helpers_tasks import BOUND, LONG, PROMPT, Took, closing, outcome, until
 from tests.engine.helpers_transports import (
     SSE,
@@ -30,6 +19,17 @@ from tests.engine.helpers_transports import (
     over_stdio,
     serving,
 )
+from toolkeep import (
+    CallNotSentInTime,
+    CallOutcomeUnknown,
+    CallResult,
+    Client,
+    Delivery,
+    FailureKind,
+    ServerUnavailable,
+)
+from toolkeep.testing import Behaviour, Rule
+from toolkeep.testing._stdio import is_alive
 
 # -- silence ------------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_tasks import BOUND, LONG, outcome, until
+from tests.engine.helpers_transports import Way, every_way, over_kit, serving
+from toolkeep import (
     CallEvent,
     CallOutcomeUnknown,
     CallTimedOut,
@@ -21,8 +23,6 @@ from mainstay import (
     Replaying,
     Started,
 )
-from tests.engine.helpers_tasks import BOUND, LONG, outcome, until
-from tests.engine.helpers_transports import Way, every_way, over_kit, serving
 
 pytestmark = pytest.mark.requirement("L2")
 

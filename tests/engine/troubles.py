@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mainstay import Delivery, Failure, FailureKind
-from mainstay._rules.recovery import Policy
-from mainstay.testing import Behaviour, FaultProxy
+from toolkeep import Delivery, Failure, FailureKind
+from toolkeep._rules.recovery import Policy
+from toolkeep.testing import Behaviour, FaultProxy
 
 KEY = "the one call"
 

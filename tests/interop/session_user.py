@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from mainstay import Client, FileSessionStore
+from toolkeep import Client, FileSessionStore
 
 
 async def calls(client: Client, tags: list[str], seconds: float) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, InvalidArguments
 from tests.interop.matrix import Feature, at, lacks, proves
 from tests.interop.programs import BOUND, MODULES, NODE, Heard, Person, assert_lacks
+from toolkeep import Client, InvalidArguments
 
 LACKING: tuple[Feature, ...] = (
     *("prompts", "completion", "progress", "logging", "list changes", "cancellation"),

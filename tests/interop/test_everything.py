@@ -18,15 +18,6 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from mainstay import (
-    CallTimedOut,
-    Changed,
-    Client,
-    InputNeeded,
-    InvalidArguments,
-    MemorySessionStore,
-    Progress,
-)
 from tests.interop.matrix import at, proves
 from tests.interop.programs import (
     BOUND,
@@ -38,6 +29,15 @@ from tests.interop.programs import (
     listening,
     node,
     said,
+)
+from toolkeep import (
+    CallTimedOut,
+    Changed,
+    Client,
+    InputNeeded,
+    InvalidArguments,
+    MemorySessionStore,
+    Progress,
 )
 
 WAYS = [

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client
 from tests.interop.matrix import Feature, at, lacks, proves
 from tests.interop.programs import BOUND, Heard, Mode, Person, assert_lacks
+from toolkeep import Client
 
 LACKING: tuple[Feature, ...] = (
     *("resources", "completion", "progress", "logging", "list changes"),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from mainstay import CallTimedOut, Client, Progress
+from toolkeep import CallTimedOut, Client, Progress
 
 PROGRAM = Path(__file__).with_name("official_server.py")
 BOUND = 50.0

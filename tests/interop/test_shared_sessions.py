@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import mainstay
+import toolkeep
 from tests.interop.programs import (
     BOUND,
     HERE,
@@ -26,7 +26,7 @@ from tests.interop.programs import (
 pytestmark = pytest.mark.requirement("S11")
 
 PROGRAM = HERE / "session_user.py"
-SOURCE = str(Path(mainstay.__file__).parents[1])
+SOURCE = str(Path(toolkeep.__file__).parents[1])
 MANY = 30
 
 

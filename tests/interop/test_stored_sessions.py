@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallTimedOut, Client, FileSessionStore
 from tests.interop.programs import BOUND, SESSIONS_SERVERS, both_sdks, listening, seen_at
+from toolkeep import CallTimedOut, Client, FileSessionStore
 
 pytestmark = pytest.mark.requirement("S11")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallRejected, Client, InvalidArguments
 from tests.interop.matrix import Feature, at, lacks, proves
 from tests.interop.programs import BOUND, Heard, Mode, Person, assert_lacks
+from toolkeep import CallRejected, Client, InvalidArguments
 
 LACKING: tuple[Feature, ...] = (
     *("prompts", "resources", "completion", "progress", "logging", "list changes"),

@@ -14,14 +14,6 @@ from typing import Any
 import pytest
 from mcp_types import PromptReference, TextContent, TextResourceContents
 
-from mainstay import (
-    CallTimedOut,
-    Changed,
-    Client,
-    FailureKind,
-    Progress,
-    RemoteProtocolError,
-)
 from tests.interop.matrix import Feature, at, lacks, proves, refuses
 from tests.interop.programs import (
     BOUND,
@@ -34,6 +26,14 @@ from tests.interop.programs import (
     node,
     running,
     said,
+)
+from toolkeep import (
+    CallTimedOut,
+    Changed,
+    Client,
+    FailureKind,
+    Progress,
+    RemoteProtocolError,
 )
 
 MAKERS = {

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from mainstay.testing import ScriptedServer
 from tests.kit.wire import Wire, wire_to
+from toolkeep.testing import ScriptedServer
 
 
 @pytest.fixture(params=["local", "spawn"])

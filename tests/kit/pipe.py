@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mainstay.testing import ScriptedProgram
 from tests.kit.wire import BOUND, ENVELOPE, request
+from toolkeep.testing import ScriptedProgram
 
 
 class Pipe:

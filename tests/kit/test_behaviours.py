@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import Behaviour, Cancelled, Rule, ScriptedServer
-from mainstay.testing.script import Drop
 from tests.kit.wire import BOUND, Wire, request, wire_to
+from toolkeep.testing import Behaviour, Cancelled, Rule, ScriptedServer
+from toolkeep.testing.script import Drop
 
 
 def on_call(**behaviour: Any) -> Rule:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.kit.wire import ENVELOPE, Wire, request, wire_to
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
 @pytest.mark.parametrize(

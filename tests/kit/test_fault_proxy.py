@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mainstay.testing import FaultProxy, ScriptedServer
 from tests.kit.wire import Wire, wire_to
+from toolkeep.testing import FaultProxy, ScriptedServer
 
 
 @pytest.fixture

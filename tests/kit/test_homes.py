@@ -16,8 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.kit.wire import Wire, request, wire_to
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
 def children() -> set[int]:
@@ -51,7 +51,7 @@ async def test_a_block_can_end_with_calls_in_every_state(home: Callable[..., Scr
 
 async def test_the_process_ends_when_its_parent_is_killed():
     code = (
-        "import asyncio, mainstay.testing as t\n"
+        "import asyncio, toolkeep.testing as t\n"
         "async def main():\n"
         "    async with t.ScriptedServer.spawn() as server:\n"
         "        print(server.port, flush=True)\n"

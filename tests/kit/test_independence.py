@@ -5,9 +5,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import mainstay.testing
+import toolkeep.testing
 
-FOLDER = Path(mainstay.testing.__file__).parent
+FOLDER = Path(toolkeep.testing.__file__).parent
 
 
 def imported() -> Iterator[str]:
@@ -21,9 +21,9 @@ def imported() -> Iterator[str]:
 
 
 def test_it_imports_only_itself_and_the_standard_library():
-    foreign = {name for name in imported() if not name.startswith("mainstay.testing")}
+    foreign = {name for name in imported() if not name.startswith("toolkeep.testing")}
     assert {name for name in foreign if name.split(".")[0] not in sys.stdlib_module_names} == set()
 
 
 def test_every_public_name_exists():
-    assert all(hasattr(mainstay.testing, name) for name in mainstay.testing.__all__)
+    assert all(hasattr(toolkeep.testing, name) for name in toolkeep.testing.__all__)

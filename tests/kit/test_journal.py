@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallOutcomeUnknown, Client
-from mainstay.testing import ScriptedServer
+from toolkeep import CallOutcomeUnknown, Client
+from toolkeep.testing import ScriptedServer
 
 
 def lines_of(journal: Path) -> list[Any]:

@@ -17,9 +17,9 @@ from mcp_types import (
     TextContent,
 )
 
-from mainstay.testing import ScriptedServer
 from tests.kit.pipe import pipe_to
 from tests.kit.wire import wire_to
+from toolkeep.testing import ScriptedServer
 
 FORM = {"message": "Your name?", "requestedSchema": {"type": "object", "properties": {}}}
 PROMPT = {"messages": [{"role": "user", "content": {"type": "text", "text": "?"}}], "maxTokens": 9}

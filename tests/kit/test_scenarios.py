@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing.scenarios import (
+from toolkeep.testing.scenarios import (
     SCENARIOS,
     Broken,
     Report,
@@ -37,7 +37,7 @@ def named(*names: str) -> list[Scenario]:
 
 @pytest.mark.parametrize(
     ("client", "era"),
-    [("mainstay_client", "legacy"), ("mainstay_client", "modern"), ("mainstay_runtime", "legacy")],
+    [("toolkeep_client", "legacy"), ("toolkeep_client", "modern"), ("toolkeep_runtime", "legacy")],
 )
 @pytest.mark.requirement("S4", "S14", "P1", "P2", "P5", "L2", "T1", "H3")
 async def test_our_clients_pass_every_scenario_of_the_era(client: str, era: Any):
@@ -186,7 +186,7 @@ def test_a_report_survives_json_and_is_a_table_whose_total_is_of_what_applies():
 
 
 def test_the_program_exits_with_1_for_a_client_that_fails():
-    command = [sys.executable, "-m", "mainstay.testing.scenarios", f"{__file__}:Sayer", "restart"]
+    command = [sys.executable, "-m", "toolkeep.testing.scenarios", f"{__file__}:Sayer", "restart"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "sayer: 0 passed, 1 failed"

@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from mainstay.testing.scenarios import SCENARIOS, Report
+from toolkeep.testing.scenarios import SCENARIOS, Report
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -45,6 +45,6 @@ def test_every_client_was_driven_through_every_scenario():
 
 def test_ours_pass_them_all():
     run = script()
-    for name in ("mainstay_client", "mainstay_runtime"):
+    for name in ("toolkeep_client", "toolkeep_runtime"):
         report = Report.from_json(run.recorded()["reports"][name])
         assert len(report.of("passed")) == len(SCENARIOS)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from mainstay.testing import ScriptedServer
+from toolkeep.testing import ScriptedServer
 
 ERAS = [
     ("legacy", "legacy"),

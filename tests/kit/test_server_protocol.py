@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import ALL_LOSSES, PYTHON_SDK, ScriptedServer, SessionLoss
 from tests.kit.wire import Wire, request, wire_to
+from toolkeep.testing import ALL_LOSSES, PYTHON_SDK, ScriptedServer, SessionLoss
 
 
 async def test_a_legacy_session_begins_works_and_ends(server: ScriptedServer, wire: Wire):

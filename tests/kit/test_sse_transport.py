@@ -10,9 +10,9 @@ import pytest
 from mcp import Client
 from mcp.client.sse import sse_client
 
-from mainstay.testing import Behaviour, Cancelled, Rule, ScriptedServer
 from tests.kit.test_sdk_client import ERAS
 from tests.kit.wire import BOUND, Answer, Wire, request, wire_to
+from toolkeep.testing import Behaviour, Cancelled, Rule, ScriptedServer
 
 
 class Session:

@@ -6,11 +6,11 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from mainstay.testing import Behaviour, Cancelled, Rule, ScriptedServer
-from mainstay.testing.script import Drop
 from tests.kit.pipe import pipe_to
 from tests.kit.test_sdk_client import ERAS
 from tests.kit.wire import request
+from toolkeep.testing import Behaviour, Cancelled, Rule, ScriptedServer
+from toolkeep.testing.script import Drop
 
 
 @pytest.mark.parametrize(("era", "mode"), ERAS)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.testing import ScriptedProgram, ScriptedServer
-from mainstay.testing._stdio import is_alive
 from tests.kit.pipe import pipe_to
 from tests.kit.wire import BOUND, request
+from toolkeep.testing import ScriptedProgram, ScriptedServer
+from toolkeep.testing._stdio import is_alive
 
 
 async def no_longer(pid: int) -> None:
@@ -172,7 +172,7 @@ async def test_a_stranger_is_not_a_process_of_the_server():
 
 async def test_no_process_outlives_the_program_that_made_the_server():
     code = (
-        "import asyncio, subprocess, mainstay.testing as t\n"
+        "import asyncio, subprocess, toolkeep.testing as t\n"
         "async def main():\n"
         "    async with t.ScriptedServer.stdio(\n"
         "        children=2, stubborn=True, ignore_stdin_end=True, ignore_sigterm=True\n"

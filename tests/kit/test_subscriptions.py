@@ -15,9 +15,9 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from mainstay.testing import ScriptedServer
 from tests.kit.pipe import pipe_to
 from tests.kit.wire import BOUND, Wire, request, wire_to
+from toolkeep.testing import ScriptedServer
 
 NOTES, OTHER = "kit://notes", "kit://other"
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mainstay.testing import ScriptedServer
+from toolkeep.testing import ScriptedServer
 
 T = TypeVar("T")
 PATIENCE = 20.0
@@ -16,7 +16,7 @@ LONG = {"seconds": 30, "key": "long"}
 
 PROGRAM = """
 import json, os, sys
-from mainstay.blocking import Runtime
+from toolkeep.blocking import Runtime
 
 config = json.loads(sys.argv[1])
 """
@@ -29,7 +29,7 @@ async def elsewhere(work: Callable[..., T], *args: Any) -> T:
 
 
 def portals() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "mainstay-runtime"]
+    return [thread.name for thread in threading.enumerate() if thread.name == "toolkeep-runtime"]
 
 
 def config_of(**servers: ScriptedServer) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import pytest
 
-from mainstay import CatalogueChanged, Event, Runtime
-from mainstay.testing import Behaviour, Recorded, Rule, ScriptedServer
-from mainstay.testing._engine import Engine
-from mainstay.testing._exchange import converse
-from mainstay.testing._homes import LocalHome
-from mainstay.testing._options import Settings
+from toolkeep import CatalogueChanged, Event, Runtime
+from toolkeep.testing import Behaviour, Recorded, Rule, ScriptedServer
+from toolkeep.testing._engine import Engine
+from toolkeep.testing._exchange import converse
+from toolkeep.testing._homes import LocalHome
+from toolkeep.testing._options import Settings
 
 Era = Literal["legacy", "modern"]
 

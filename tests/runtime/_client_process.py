@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mainstay import CallContext, Runtime
+from toolkeep import CallContext, Runtime
 
 PATIENCE = 30.0
 

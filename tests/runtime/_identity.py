@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import pytest
 
-from mainstay import CallContext, MainstayError, Runtime
-from mainstay.testing import Recorded, ScriptedServer
+from toolkeep import CallContext, Runtime, ToolkeepError
+from toolkeep.testing import Recorded, ScriptedServer
 
 Era = Literal["legacy", "modern"]
 every_era = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -63,10 +63,10 @@ async def seen(runtime: Runtime, context: CallContext | None, **call: Any) -> di
         return (await runtime.call("kit.headers", context=context, **call)).data
 
 
-async def failure_of(work: Awaitable[Any]) -> MainstayError:
+async def failure_of(work: Awaitable[Any]) -> ToolkeepError:
     """The error that the work must end with."""
     async with asyncio.timeout(BOUND):
-        with pytest.raises(MainstayError) as caught:
+        with pytest.raises(ToolkeepError) as caught:
             await work
     return caught.value
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from mainstay import Backoff, Event, InputNeeded, MainstayError, Runtime
-from mainstay.testing import Recorded, ScriptedServer
+from toolkeep import Backoff, Event, InputNeeded, Runtime, ToolkeepError
+from toolkeep.testing import Recorded, ScriptedServer
 
 PATIENCE = 15.0
 """Nothing here takes as long; a wait that does is a hang."""
@@ -93,10 +93,10 @@ class Hesitant:
                 await self._news.wait()
 
 
-async def failure_of(work: Awaitable[Any]) -> MainstayError:
+async def failure_of(work: Awaitable[Any]) -> ToolkeepError:
     """The error that the work must end with."""
     async with asyncio.timeout(PATIENCE):
-        with pytest.raises(MainstayError) as caught:
+        with pytest.raises(ToolkeepError) as caught:
             await work
     return caught.value
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mainstay import Runtime, UnknownTool
-from mainstay._runtime.found import AtHand
-from mainstay.testing import ScriptedServer
 from tests.runtime._life import config_of
+from toolkeep import Runtime, UnknownTool
+from toolkeep._runtime.found import AtHand
+from toolkeep.testing import ScriptedServer
 
 SLIM = {"name": "passing", "description": "Is gone soon.", "inputSchema": {"type": "object"}}
 

@@ -1,4 +1,4 @@
-"""`mainstay.blocking.Runtime`: the same runtime, for threads without an event loop.
+"""`toolkeep.blocking.Runtime`: the same runtime, for threads without an event loop.
 
 The server lives in the test's loop, and so the runtime is used from other threads, as it is meant.
 """
@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.runtime._blocking import LONG, config_of, elsewhere, portals
+from toolkeep import (
     CallContext,
     CallRejected,
     ConfigError,
     Delivery,
     Event,
     InvalidArguments,
-    MainstayError,
     ServerUnavailable,
     Started,
+    ToolkeepError,
     UnknownTool,
     WrongLoop,
     blocking,
 )
-from mainstay import Runtime as AsyncRuntime
-from mainstay.blocking import Runtime
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from tests.runtime._blocking import LONG, config_of, elsewhere, portals
+from toolkeep import Runtime as AsyncRuntime
+from toolkeep.blocking import Runtime
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
 @pytest.mark.requirement("A6")
@@ -117,12 +117,12 @@ async def test_errors_are_those_of_the_other_runtime():
             Rule(do=Behaviour(error={"code": -32000, "message": "no"}), tool="record")
         )
 
-        def failure(runtime: Runtime, *call: Any, **options: Any) -> MainstayError:
-            with pytest.raises(MainstayError) as caught:
+        def failure(runtime: Runtime, *call: Any, **options: Any) -> ToolkeepError:
+            with pytest.raises(ToolkeepError) as caught:
                 runtime.call(*call, **options)
             return caught.value
 
-        def work() -> list[MainstayError]:
+        def work() -> list[ToolkeepError]:
             with Runtime.open(config_of(kit=server)) as runtime:
                 return [
                     failure(runtime, "kit.nonesuch"),
@@ -150,7 +150,7 @@ def refusals(runtime: Runtime) -> list[Callable[[], object]]:
 async def test_a_thread_that_runs_a_loop_is_sent_to_the_other_runtime():
     async with ScriptedServer.local() as server:
         runtime = Runtime(config_of(kit=server))
-        with pytest.raises(WrongLoop, match=r"mainstay\.Runtime"):
+        with pytest.raises(WrongLoop, match=r"toolkeep\.Runtime"):
             runtime.connect()
         assert portals() == []
         await elsewhere(runtime.connect)
@@ -189,7 +189,7 @@ async def test_it_is_opened_and_closed_by_hand_as_often_as_one_likes():
             for _ in range(2):
                 runtime.connect()
                 runtime.connect()
-                assert portals() == ["mainstay-runtime"]
+                assert portals() == ["toolkeep-runtime"]
                 assert runtime.call("kit.echo", {"text": "a"}).text == "a"
                 runtime.close()
                 runtime.close()

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_rounds import ADA, ELICIT
+from tests.runtime._blocking import LONG, PATIENCE, config_of, elsewhere, portals, program, said
+from toolkeep import (
     CallOutcomeUnknown,
     Completed,
     Delivery,
     Event,
     Failed,
     InputNeeded,
-    MainstayError,
     Progress,
     Started,
+    ToolkeepError,
 )
-from mainstay.blocking import Runtime
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from tests.engine.helpers_rounds import ADA, ELICIT
-from tests.runtime._blocking import LONG, PATIENCE, config_of, elsewhere, portals, program, said
+from toolkeep.blocking import Runtime
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 asker: ContextVar[str] = ContextVar("asker", default="nobody")
 
@@ -91,7 +91,7 @@ async def test_leaving_a_watched_call_early_cancels_it():
                     for event in call:
                         if isinstance(event, Progress):
                             break
-                with pytest.raises(MainstayError) as caught:
+                with pytest.raises(ToolkeepError) as caught:
                     call.result()
                 assert caught.value.delivery is Delivery.UNKNOWN
                 assert runtime.call("kit.echo", {"text": "a"}).text == "a"
@@ -222,7 +222,7 @@ async def test_a_forked_process_is_told_that_its_runtime_is_not_open():
         text = """
 import warnings
 warnings.simplefilter("ignore")
-from mainstay import ServerUnavailable
+from toolkeep import ServerUnavailable
 with Runtime.open(config) as runtime:
     if (child := os.fork()) == 0:
         try:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.runtime._identity import BOUND, house, named
+from toolkeep import (
     CallContext,
     CallNotSentInTime,
     CallOutcomeUnknown,
@@ -20,8 +21,7 @@ from mainstay import (
     browsing,
     reading,
 )
-from mainstay.testing import Behaviour, Rule
-from tests.runtime._identity import BOUND, house, named
+from toolkeep.testing import Behaviour, Rule
 
 
 def two(runtime: Runtime, context: CallContext | None = None) -> tuple[Tool, Tool]:
@@ -53,8 +53,8 @@ async def test_the_two_look_like_any_other_tools() -> None:
     async with house("modern") as (_, runtime):
         search, call = two(runtime)
         assert [search.model_name, call.model_name] == [
-            "mainstay__search_tools",
-            "mainstay__call_tool",
+            "toolkeep__search_tools",
+            "toolkeep__call_tool",
         ]
         assert search.read_only
         assert not call.read_only
@@ -214,7 +214,7 @@ async def test_a_model_reads_in_parts_what_was_too_large() -> None:
     async with house("modern", SPILLS) as (_, runtime):
         (read,) = reading(runtime)
         result = await two(runtime)[1].call({"name": "kit.big", "arguments": {"bytes": 5_000}})
-        handle = result.meta["mainstay/oversized"]["handle"]
+        handle = result.meta["toolkeep/oversized"]["handle"]
         assert read.model_name in result.text, "by the name that the model knows"
         text, start = "", 0
         while start is not None:
@@ -229,7 +229,7 @@ async def test_what_is_gone_is_an_answer_and_nobody_elses_is_gone() -> None:
     async with house("modern", SPILLS) as (_, runtime):
         (read,) = reading(runtime, named("bob"))
         result = await runtime.call("kit.big", {"bytes": 5_000}, context=named("ada"))
-        handle = result.meta["mainstay/oversized"]["handle"]
+        handle = result.meta["toolkeep/oversized"]["handle"]
         for given in (handle, "result-nonsense"):
             gone = await read.call({"handle": given})
             assert gone.is_error

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.runtime._life import (
+    LONG,
+    PATIENCE,
+    QUICK,
+    config_of,
+    ended,
+    eras,
+    failure_of,
+)
+from toolkeep import (
     AmbiguousTool,
     CallContext,
     CallResult,
@@ -22,16 +31,7 @@ from mainstay import (
     ServerUnavailable,
     UnknownTool,
 )
-from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
-from tests.runtime._life import (
-    LONG,
-    PATIENCE,
-    QUICK,
-    config_of,
-    ended,
-    eras,
-    failure_of,
-)
+from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 ADA, BOB = CallContext(principal="ada"), CallContext(principal="bob")
 contexts = pytest.mark.parametrize("context", [None, ADA], ids=["nobody", "ada"])

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, Tool, UnknownTool
-from mainstay.testing import ScriptedServer
 from tests.runtime._catalogue import (
     TOOLS_CHANGED,
     Era,
@@ -18,6 +16,8 @@ from tests.runtime._catalogue import (
     server,
     tool,
 )
+from toolkeep import CallContext, Tool, UnknownTool
+from toolkeep.testing import ScriptedServer
 
 ALICE = CallContext(principal="alice", user_id="7")
 BOB = CallContext(principal="bob")
@@ -119,7 +119,7 @@ async def test_a_filter_that_raises_excludes_that_tool_and_is_logged(
         ScriptedServer.local() as kit,
         opened(server(kit), filter=function) as (run, _),
     ):
-        with caplog.at_level(logging.WARNING, "mainstay"):
+        with caplog.at_level(logging.WARNING, "toolkeep"):
             view = await run.catalogue_for(ALICE)
         assert "kit.echo" not in view
         assert len(view) == 13

@@ -7,10 +7,10 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from mainstay import CallContext, ConfigError, InvalidArguments, Runtime
-from mainstay.config.functions import tool as as_tool
-from mainstay.testing import ScriptedServer
 from tests.runtime._catalogue import Era, both_eras, names, opened, server
+from toolkeep import CallContext, ConfigError, InvalidArguments, Runtime
+from toolkeep.config.functions import tool as as_tool
+from toolkeep.testing import ScriptedServer
 
 
 def double(number: Annotated[int, Field(description="What to double.", ge=0)]) -> int:
@@ -67,9 +67,9 @@ async def test_functions_alone_are_enough_and_obey_filters_and_permissions() -> 
 async def test_two_functions_come_with_it(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(functions=[]) as (run, _):
         assert names(run.catalogue) == ["builtin.echo", "builtin.chat_log"]
-        with caplog.at_level(logging.DEBUG, "mainstay.chat"):
+        with caplog.at_level(logging.DEBUG, "toolkeep.chat"):
             said = await run.call("chat_log", {"message": "one\ntwo", "level": "warning"})
-        (line,) = [one for one in caplog.records if one.name == "mainstay.chat"]
+        (line,) = [one for one in caplog.records if one.name == "toolkeep.chat"]
         assert (line.levelno, line.getMessage()) == (logging.WARNING, said.text)
         assert "\n" not in said.text
         with pytest.raises(InvalidArguments):

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, CallRejected
-from mainstay.testing import Recorded, ScriptedServer
 from tests.runtime._catalogue import (
     TOOLS_CHANGED,
     Era,
@@ -17,6 +15,8 @@ from tests.runtime._catalogue import (
     tool,
     when,
 )
+from toolkeep import CallContext, CallRejected
+from toolkeep.testing import Recorded, ScriptedServer
 
 ALICE = CallContext(principal="alice", headers={"x-user": "alice"})
 MISMATCH = {"code": -32020, "message": "header mismatch"}

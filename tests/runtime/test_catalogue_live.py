@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import ScriptedServer
 from tests.runtime._catalogue import (
     PROMPTS_CHANGED,
     RESOURCES_CHANGED,
@@ -22,6 +21,7 @@ from tests.runtime._catalogue import (
     tool,
     when,
 )
+from toolkeep.testing import ScriptedServer
 
 transports = pytest.mark.parametrize("transport", ["http", "stdio"])
 

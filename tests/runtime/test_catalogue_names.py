@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mainstay import AmbiguousTool, CallContext, InvalidArguments, Runtime, Tool, UnknownTool
-from mainstay.testing import ScriptedServer
 from tests.runtime._catalogue import Era, both_eras, names, opened, server, tool
+from toolkeep import AmbiguousTool, CallContext, InvalidArguments, Runtime, Tool, UnknownTool
+from toolkeep.testing import ScriptedServer
 
 SCHEMA = {
     "type": "object",

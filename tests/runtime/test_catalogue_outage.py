@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, MainstayError, Runtime, ServerUnavailable
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.runtime._catalogue import (
     PROMPTS_CHANGED,
     Era,
@@ -19,6 +17,8 @@ from tests.runtime._catalogue import (
     tool,
     when,
 )
+from toolkeep import CallContext, Runtime, ServerUnavailable, ToolkeepError
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 ALICE = CallContext(principal="alice")
 CHECKED = {"health_interval": 0.2}
@@ -113,7 +113,7 @@ async def test_a_principal_s_last_known_tools_stay_too(era: Era) -> None:
         assert (await run.call("kit.echo", {"text": "hi"}, context=ALICE)).text == "hi"
         await there.stop()
         await diary.until(lambda: run.catalogue.stale == ("kit",))
-        with pytest.raises(MainstayError):
+        with pytest.raises(ToolkeepError):
             await run.call("kit.echo", {"text": "hi"}, context=ALICE)
         out = await run.catalogue_for(ALICE)
         assert out.stale == ("kit",)
@@ -154,7 +154,7 @@ async def test_a_call_of_a_stale_tool_names_the_server_and_says_that_it_did_not_
     ):
         await there.stop()
         await diary.until(lambda: run.catalogue.stale == ("kit",))
-        with pytest.raises(MainstayError) as caught:
+        with pytest.raises(ToolkeepError) as caught:
             await run.call("kit.echo", {"text": "hi"})
         assert getattr(caught.value, "server", "") == "kit"
         assert not isinstance(caught.value, LookupError)
@@ -221,7 +221,7 @@ async def test_by_hand_all_are_listed_though_one_is_out_of_reach(era: Era) -> No
         await there.stop()
         await other.set_tools([tool("new")])
         await other.script(when("tools/list", delay=1.5))  # longer than the other takes to fail
-        with pytest.raises(MainstayError) as caught:
+        with pytest.raises(ToolkeepError) as caught:
             await run.refresh()
         assert getattr(caught.value, "server", "") == "kit"
         assert "other.new" in run.catalogue

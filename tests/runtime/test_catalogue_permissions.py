@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, ConfigError, NotOffered, NotPermitted, UnknownTool
-from mainstay.testing import ScriptedServer
 from tests.runtime._catalogue import Era, both_eras, names, opened, server
+from toolkeep import CallContext, ConfigError, NotOffered, NotPermitted, UnknownTool
+from toolkeep.testing import ScriptedServer
 
 ALICE = CallContext(principal="alice", user_id="7")
 BOB = CallContext(principal="bob")

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, UnknownTool
-from mainstay.testing import ScriptedServer
 from tests.runtime._catalogue import (
     TOOLS_CHANGED,
     Era,
@@ -21,6 +19,8 @@ from tests.runtime._catalogue import (
     users_of,
     when,
 )
+from toolkeep import CallContext, UnknownTool
+from toolkeep.testing import ScriptedServer
 
 ALICE = CallContext(principal="alice", headers={"x-user": "alice"})
 BOB = CallContext(principal="bob", headers={"x-user": "bob"})

@@ -9,15 +9,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallContext,
-    CallResult,
-    Delivery,
-    MainstayError,
-    Runtime,
-    UnknownTool,
-)
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_rounds import ELICIT
 from tests.runtime._life import (
     PATIENCE,
@@ -28,6 +19,15 @@ from tests.runtime._life import (
     eventually,
     failure_of,
 )
+from toolkeep import (
+    CallContext,
+    CallResult,
+    Delivery,
+    Runtime,
+    ToolkeepError,
+    UnknownTool,
+)
+from toolkeep.testing import ScriptedServer
 
 ADA, BOB = CallContext(principal="ada"), CallContext(principal="bob")
 
@@ -117,11 +117,11 @@ async def test_one_name_is_one_server():
         ScriptedServer.local(era="legacy") as kit,
         Runtime.open(config_of(kit=kit)) as runtime,
     ):
-        with pytest.raises(MainstayError):
+        with pytest.raises(ToolkeepError):
             await runtime.add({"name": "kit", **kit.spec})
-        with pytest.raises(MainstayError):
+        with pytest.raises(ToolkeepError):
             await runtime.remove("other")
-        with pytest.raises(MainstayError):
+        with pytest.raises(ToolkeepError):
             await runtime.refresh("other")
         assert (await runtime.call("kit.echo", {"text": "a"})).text == "a"
         assert len(await kit.requests("initialize")) == 1
@@ -156,7 +156,7 @@ async def test_who_waits_for_a_place_at_a_server_that_goes_is_served_or_told_the
 async def test_whatever_happens_at_once_every_call_ends_and_says_the_truth(seed: int):
     """Calls for several principals, while everything that can be done to a runtime is done to it;
     at the end it is closed in the middle of all that."""
-    dice, outcomes = random.Random(seed), dict[str, CallResult | MainstayError]()
+    dice, outcomes = random.Random(seed), dict[str, CallResult | ToolkeepError]()
     async with (
         ScriptedServer.local(era="legacy") as one,
         ScriptedServer.local(era="modern") as two,
@@ -172,14 +172,14 @@ async def test_whatever_happens_at_once_every_call_ends_and_says_the_truth(seed:
                 work = runtime.call(f"{name}.record", {"key": key}, context=who, timeout=PATIENCE)
                 try:
                     outcomes[key] = await work
-                except MainstayError as error:
+                except ToolkeepError as error:
                     outcomes[key] = error
                     if over.is_set():
                         return
 
         async def disturbing() -> None:
             for _ in range(12):
-                with contextlib.suppress(MainstayError):
+                with contextlib.suppress(ToolkeepError):
                     match dice.randrange(6):
                         case 0:
                             changed = {**one.spec, "tags": [str(dice.random())]}

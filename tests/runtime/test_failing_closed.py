@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.runtime._life import PATIENCE, Ear, config_of, eras, failure_of
+from toolkeep import (
     AuthNeeded,
     CallContext,
     CallNotSentInTime,
     ConfigError,
     Delivery,
     Event,
-    MainstayError,
     NotPermitted,
     Runtime,
     Started,
+    ToolkeepError,
     UnknownTool,
 )
-from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
-from tests.runtime._life import PATIENCE, Ear, config_of, eras, failure_of
+from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 ADA = CallContext(principal="ada")
 SECRET = "s3cr3t-t0ken"
@@ -152,7 +152,7 @@ async def test_nothing_is_sent_without_the_headers_that_it_was_to_have(provider:
             before = len(await kit.requests())
             for context in (None, ADA):
                 error = await failure_of(runtime.call("kit.record", context=context))
-                assert isinstance(error, MainstayError)
+                assert isinstance(error, ToolkeepError)
                 assert error.delivery is Delivery.NOT_SENT
                 assert SECRET not in shown(error)
                 ear = Ear(runtime)
@@ -278,7 +278,7 @@ async def test_a_server_that_lists_nothing_for_a_principal_is_not_asked_again_an
         refusal = Behaviour(error={"code": -32000, "message": "not for you"})
         await kit.script(Rule(do=refusal, method="tools/list"))
         error = await failure_of(runtime.call("kit.record", context=ADA))
-        assert isinstance(error, MainstayError)
+        assert isinstance(error, ToolkeepError)
         assert (await runtime.call("other.record", context=ADA)).success
         seen = await runtime.catalogue_for(ADA)
         assert {tool.server for tool in seen} == {"other"}

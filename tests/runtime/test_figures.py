@@ -7,7 +7,9 @@ from collections.abc import Awaitable
 
 import pytest
 
-from mainstay import (
+from tests.runtime._life import LONG, PATIENCE, Ear, config_of, ended, failure_of
+from tests.telemetry.helpers_otel import Telescope
+from toolkeep import (
     CallContext,
     CallEvent,
     CallResult,
@@ -19,10 +21,8 @@ from mainstay import (
     Runtime,
     Started,
 )
-from mainstay.telemetry import LogObserver
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from tests.runtime._life import LONG, PATIENCE, Ear, config_of, ended, failure_of
-from tests.telemetry.helpers_otel import Telescope
+from toolkeep.telemetry import LogObserver
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 ADA = CallContext(principal="ada", headers={"authorization": "Bearer s3cr3t-t0ken"})
 
@@ -164,12 +164,12 @@ async def test_the_log_observer_writes_of_all_servers_and_no_secrets(
     async with ScriptedServer.local() as kit, ScriptedServer.stdio() as program:
         runtime = Runtime(config_of(kit=kit, program=program))
         runtime.observe(LogObserver())
-        with caplog.at_level(logging.DEBUG, logger="mainstay"):
+        with caplog.at_level(logging.DEBUG, logger="toolkeep"):
             async with runtime:
                 await runtime.call("kit.echo", {"text": "what-is-in-it"}, context=ADA)
                 await runtime.call("program.echo", {"text": "what-is-in-it"})
                 await failure_of(runtime.call("kit.slow", {"seconds": LONG}, timeout=0.2))
-        lines = [one.getMessage() for one in caplog.records if hasattr(one, "mainstay")]
+        lines = [one.getMessage() for one in caplog.records if hasattr(one, "toolkeep")]
         assert any("kit" in line and "echo" in line for line in lines)
         assert any("program" in line and "echo" in line for line in lines)
         assert any("slow" in line and "CallTimedOut" in line for line in lines)

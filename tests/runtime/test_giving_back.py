@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mainstay import AuthNeeded, CallContext, InvalidArguments, Runtime, UnknownTool
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import AuthNeeded, CallContext, InvalidArguments, Runtime, UnknownTool
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 ANN, BEN = CallContext(principal="ann"), CallContext(principal="ben")
 

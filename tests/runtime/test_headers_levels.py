@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, Runtime
 from tests.runtime._identity import Era, every_era, house, kinds, named, seen
+from toolkeep import CallContext, Runtime
 
 LEVELS = ("call", "tool", "task", "derived", "server")
 """The highest first."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import AuthNeeded, CallContext, ConfigError, InvalidArguments, Runtime
-from mainstay.config.spec import ConfigWarning
 from tests.runtime._identity import Era, every_era, failure_of, house, named, seen, sessions_of
+from toolkeep import AuthNeeded, CallContext, ConfigError, InvalidArguments, Runtime
+from toolkeep.config.spec import ConfigWarning
 
 REFUSED = {
     "the session": {"Mcp-Session-Id": "stolen"},

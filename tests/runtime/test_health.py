@@ -5,17 +5,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallContext,
-    CatalogueChanged,
-    Dropped,
-    Health,
-    HealthChanged,
-    Joined,
-    MemberState,
-    Runtime,
-)
-from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 from tests.runtime._life import (
     PATIENCE,
     QUICK,
@@ -26,6 +15,17 @@ from tests.runtime._life import (
     quiet_port,
     sessions_in,
 )
+from toolkeep import (
+    CallContext,
+    CatalogueChanged,
+    Dropped,
+    Health,
+    HealthChanged,
+    Joined,
+    MemberState,
+    Runtime,
+)
+from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 ADA = CallContext(principal="ada")
 ASKING = {"legacy": "ping", "modern": "server/discover"}

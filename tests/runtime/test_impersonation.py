@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import CallContext, NotPermitted, Runtime, ServerUnavailable, UnknownTool
-from mainstay._runtime.uris import is_plain
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep import CallContext, NotPermitted, Runtime, ServerUnavailable, UnknownTool
+from toolkeep._runtime.uris import is_plain
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 ANN = CallContext(principal="ann")
 

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import MainstayError, RemoteProtocolError, ServerUnavailable
-from mainstay.testing import ScriptedServer
 from tests.runtime._catalogue import (
     PROMPTS_CHANGED,
     Era,
@@ -18,6 +16,8 @@ from tests.runtime._catalogue import (
     tool,
     when,
 )
+from toolkeep import RemoteProtocolError, ServerUnavailable, ToolkeepError
+from toolkeep.testing import ScriptedServer
 
 SLOW = {"connect_timeout": 1.0, "backoff": None}
 
@@ -33,7 +33,7 @@ async def good_beside(kit: ScriptedServer, **settings: Any) -> BaseException | N
         assert not [one for one in run.catalogue if one.server == "bad"]
         assert run.catalogue.stale == ("bad",)
         assert run.summary() == "1/2 servers healthy, 14 tools"
-        with pytest.raises(MainstayError) as caught:
+        with pytest.raises(ToolkeepError) as caught:
             await run.call("bad.echo", {"text": "hi"}, timeout=1)
         assert getattr(caught.value, "server", None) == "bad"
         return run.servers[0].error
@@ -61,7 +61,7 @@ async def test_a_server_that_cannot_list_its_tools_spoils_nothing_else(
     async with ScriptedServer.local(era=era) as kit:
         await kit.script(when("tools/list", **trouble))
         error = await good_beside(kit, timeouts={"connect": 0.5, "call": 0.5})
-        assert isinstance(error, MainstayError | TimeoutError)
+        assert isinstance(error, ToolkeepError | TimeoutError)
 
 
 @both_eras
@@ -99,7 +99,7 @@ async def test_prompts_that_fail_to_list_leave_the_tools(
     }[trouble]
     async with ScriptedServer.local(era=era) as kit:
         await kit.script(when("prompts/list", times=2 if trouble == "circle" else 1, **how))
-        with caplog.at_level(logging.WARNING, "mainstay"):
+        with caplog.at_level(logging.WARNING, "toolkeep"):
             async with opened(server(kit)) as (run, diary):
                 assert len(run.catalogue) == 14
                 assert not run.catalogue.stale

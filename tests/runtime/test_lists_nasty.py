@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import RemoteProtocolError
-from mainstay.testing import ScriptedServer
 from tests.runtime._catalogue import (
     NO_ARGUMENTS,
     TOOLS_CHANGED,
@@ -20,6 +18,8 @@ from tests.runtime._catalogue import (
     tool,
     when,
 )
+from toolkeep import RemoteProtocolError
+from toolkeep.testing import ScriptedServer
 
 
 @both_eras
@@ -126,7 +126,7 @@ async def test_malformed_tools_are_left_out_and_said_so(
     async with ScriptedServer.local(era=era) as kit:
         answer = listed(tool("first"), *MALFORMED, tool("last"))
         await kit.script(when("tools/list", result=answer))
-        with caplog.at_level(logging.WARNING, "mainstay"):
+        with caplog.at_level(logging.WARNING, "toolkeep"):
             async with opened(server(kit)) as (run, _):
                 assert names(run.catalogue) == ["kit.first", "kit.last"]
         said = [one for one in caplog.records if "kit" in one.getMessage()]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from mainstay import Runtime, WrongLoop
-from mainstay.testing import ScriptedServer
 from tests.runtime._life import PATIENCE, config_of
+from toolkeep import Runtime, WrongLoop
+from toolkeep.testing import ScriptedServer
 
 BEGINNING = """
     import asyncio, os, signal, sys
-    from mainstay import Runtime, WrongLoop
+    from toolkeep import Runtime, WrongLoop
 
     signal.alarm(20)
     runtime = Runtime({"mcpServers": {"kit": {"url": sys.argv[1]}}})

@@ -9,18 +9,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallContext,
-    CallOutcomeUnknown,
-    CatalogueChanged,
-    ConfigError,
-    Delivery,
-    MainstayError,
-    MemberState,
-    Runtime,
-    ServerUnavailable,
-)
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.runtime._life import (
     LONG,
     PATIENCE,
@@ -33,6 +21,18 @@ from tests.runtime._life import (
     failure_of,
     quiet_port,
 )
+from toolkeep import (
+    CallContext,
+    CallOutcomeUnknown,
+    CatalogueChanged,
+    ConfigError,
+    Delivery,
+    MemberState,
+    Runtime,
+    ServerUnavailable,
+    ToolkeepError,
+)
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 ADA, BOB = CallContext(principal="ada"), CallContext(principal="bob")
 
@@ -58,7 +58,7 @@ async def test_making_one_does_nothing():
 async def test_one_that_fails_is_no_reason_for_the_others(caplog: pytest.LogCaptureFixture):
     async with ScriptedServer.local() as kit:
         config = config_of(kit=kit, gone=nowhere())
-        with caplog.at_level(logging.INFO, logger="mainstay.runtime"):
+        with caplog.at_level(logging.INFO, logger="toolkeep.runtime"):
             async with Runtime.open(config, backoff=None) as runtime:
                 tools = len(await kit.requests("tools/list")) and runtime.servers[0].tools
                 assert tools > 5
@@ -66,7 +66,7 @@ async def test_one_that_fails_is_no_reason_for_the_others(caplog: pytest.LogCapt
                 assert runtime.summary() in caplog.messages
                 states = {one.name: one.state for one in runtime.servers}
                 assert states == {"kit": MemberState.CONNECTED, "gone": MemberState.FAILED}
-                assert isinstance(runtime.servers[1].error, MainstayError)
+                assert isinstance(runtime.servers[1].error, ToolkeepError)
                 assert (await runtime.call("kit.echo", {"text": "a"})).text == "a"
 
 
@@ -166,7 +166,7 @@ async def test_closing_ends_the_waiting_for_a_place_and_nothing_was_sent():
             await runtime.aclose()
         first, second = await ended(held, waiting)
         assert isinstance(first, CallOutcomeUnknown)
-        assert isinstance(second, MainstayError)
+        assert isinstance(second, ToolkeepError)
         assert second.delivery is Delivery.NOT_SENT
         assert await kit.executions("record") == 0
 

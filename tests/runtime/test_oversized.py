@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.runtime._identity import BOUND, house, named, nameless
+from tests.runtime._life import Ear
+from toolkeep import (
     CallContext,
     Completed,
     Delivery,
@@ -16,12 +18,10 @@ from mainstay import (
     ResultTooLarge,
     Runtime,
 )
-from mainstay import blocking as mainstay_blocking
-from mainstay._runtime.oversized import Spill, size_of, truncated
-from mainstay.adapters._telling import sentence
-from mainstay.testing import Behaviour, Rule
-from tests.runtime._identity import BOUND, house, named, nameless
-from tests.runtime._life import Ear
+from toolkeep import blocking as toolkeep_blocking
+from toolkeep._runtime.oversized import Spill, size_of, truncated
+from toolkeep.adapters._telling import sentence
+from toolkeep.testing import Behaviour, Rule
 
 LIMIT = 1_000
 READ = {"name": "read", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
@@ -33,7 +33,7 @@ def policy(oversized: str, **more: Any) -> dict[str, Any]:
 
 
 def handle_of(result: Any) -> str:
-    return result.meta["mainstay/oversized"]["handle"]
+    return result.meta["toolkeep/oversized"]["handle"]
 
 
 @pytest.mark.parametrize("oversized", ["error", "truncate", "spill"])
@@ -41,7 +41,7 @@ async def test_what_fits_is_handed_on_untouched(oversized: str) -> None:
     async with house("modern", policy(oversized)) as (_, runtime):
         result = await runtime.call("kit.big", {"bytes": LIMIT})
         assert len(result.text) == LIMIT
-        assert "mainstay/oversized" not in result.meta
+        assert "toolkeep/oversized" not in result.meta
 
 
 @pytest.mark.requirement("P11")
@@ -68,7 +68,7 @@ async def test_a_cut_result_says_so_and_how_much_is_missing() -> None:
         first, note = result.content
         assert len(first.text) == LIMIT  # pyright: ignore[reportAttributeAccessIssue]
         assert "5,000" in note.text  # pyright: ignore[reportAttributeAccessIssue]
-        assert result.meta["mainstay/oversized"] == {"characters": 5_000, "kept": LIMIT}
+        assert result.meta["toolkeep/oversized"] == {"characters": 5_000, "kept": LIMIT}
         (completed,) = ear.of(Completed)
         assert completed.result is result
 
@@ -361,7 +361,7 @@ def test_the_blocking_runtime_reads_in_parts_too(tmp_path: Any) -> None:
         return "x" * count
 
     spec = {"name": "kit", "server": [long], **policy("spill")}
-    with mainstay_blocking.Runtime.open([spec]) as runtime:
+    with toolkeep_blocking.Runtime.open([spec]) as runtime:
         result = runtime.call("kit.long", {"count": 3_000})
         part = runtime.read_result(handle_of(result), 0, 100_000)
         assert "x" * 3_000 in part.text

@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from mainstay import CallContext, Runtime
 from tests.runtime._identity import (
     Era,
     busy,
@@ -22,6 +21,7 @@ from tests.runtime._identity import (
     together,
     users,
 )
+from toolkeep import CallContext, Runtime
 
 CROWD, WAVES, WAVE = 200, 2, 5
 

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from mainstay import AuthNeeded, Health, MemberState
-from mainstay.testing import Behaviour, Rule
 from tests.runtime._identity import (
     Era,
     busy,
@@ -23,6 +21,8 @@ from tests.runtime._identity import (
     until,
     users,
 )
+from toolkeep import AuthNeeded, Health, MemberState
+from toolkeep.testing import Behaviour, Rule
 
 
 class Tokens:

@@ -6,8 +6,6 @@ from contextvars import ContextVar
 import anyio
 import pytest
 
-from mainstay import CallContext, Event, ServerUnavailable
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.runtime._identity import (
     BOUND,
     Era,
@@ -23,6 +21,8 @@ from tests.runtime._identity import (
     together,
     until,
 )
+from toolkeep import CallContext, Event, ServerUnavailable
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
 @pytest.mark.requirement("H3")

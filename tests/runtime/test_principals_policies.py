@@ -6,8 +6,6 @@ import asyncio
 import anyio
 import pytest
 
-from mainstay import NotPermitted
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.runtime._identity import (
     BOUND,
     Era,
@@ -27,6 +25,8 @@ from tests.runtime._identity import (
     together,
     users,
 )
+from toolkeep import NotPermitted
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 SHARED, CALL = {"session": "shared"}, {"session": "call"}
 

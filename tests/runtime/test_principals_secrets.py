@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import AuthNeeded, CallContext, Event, Runtime
-from mainstay.testing import Behaviour, Rule
 from tests.runtime._identity import Era, busy, every_era, failure_of, house, named, nameless, seen
+from toolkeep import AuthNeeded, CallContext, Event, Runtime
+from toolkeep.testing import Behaviour, Rule
 
 MARK = "sekret-of-a-user"
 SPEC = {
@@ -79,7 +79,7 @@ def alive() -> Iterator[tuple[str, str]]:
     gc.collect()
     for one in gc.get_objects():
         module = str(type(one).__module__)
-        ours = module.startswith("mainstay.") and not module.startswith("mainstay.testing")
+        ours = module.startswith("toolkeep.") and not module.startswith("toolkeep.testing")
         if ours and not isinstance(one, Mapping):  # what an object holds is its own to show
             with contextlib.suppress(AttributeError):  # another test's, whose making was refused
                 yield type(one).__qualname__, f"{one!r} {one}"
@@ -122,7 +122,7 @@ async def lives_of(runtime: Runtime, server: Any, auth: Signing, errors: list[An
 @pytest.mark.requirement("H6")
 @every_era
 async def test_no_secret_of_anybody_is_shown_anywhere(era: Era, caplog: pytest.LogCaptureFixture):
-    for name in ("mainstay", "aiohttp", "asyncio", "mcp"):
+    for name in ("toolkeep", "aiohttp", "asyncio", "mcp"):
         caplog.set_level(logging.DEBUG, logger=name)
     auth, events, errors = Signing(), list[Event](), list[Any]()
     async with house(era, SPEC, auth=auth, header_provider=provider) as (server, runtime):
@@ -141,7 +141,7 @@ async def test_no_secret_of_anybody_is_shown_anywhere(era: Era, caplog: pytest.L
 
 @pytest.mark.requirement("H6")
 async def test_no_session_id_is_shown_in_a_log_line_or_an_error(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.DEBUG, logger="mainstay")
+    caplog.set_level(logging.DEBUG, logger="toolkeep")
     errors: list[Any] = []
     async with house("legacy", {"max_sessions": 1, "max_replays": 0}) as (server, runtime):
         for who in ("ann", "ben", "ann"):

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mainstay import InvalidArguments, Runtime
-from mainstay.testing import ScriptedServer
-from mainstay.testing.scripted import ScriptedProgram
 from tests.runtime._identity import Era, every_era, failure_of, named, runtime_for, together
+from toolkeep import InvalidArguments, Runtime
+from toolkeep.testing import ScriptedServer
+from toolkeep.testing.scripted import ScriptedProgram
 
 BOUND, CROWD, CALLS = 3, 8, 10
 

@@ -5,9 +5,6 @@ from typing import Any
 import pytest
 from mcp.client.caching import InMemoryResponseCacheStore
 
-from mainstay import CallContext, Runtime
-from mainstay.stores import MemorySessionStore
-from mainstay.testing import ScriptedServer
 from tests.runtime._identity import (
     Era,
     ended,
@@ -20,6 +17,9 @@ from tests.runtime._identity import (
     seen,
     sessions_of,
 )
+from toolkeep import CallContext, Runtime
+from toolkeep.stores import MemorySessionStore
+from toolkeep.testing import ScriptedServer
 
 NOTES = "kit://notes"
 PEOPLE = [named("ann"), named("ben"), nameless("one"), nameless("two"), CallContext()]

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from mainstay import CallContext
-from mainstay.testing import Behaviour, Rule
 from tests.runtime._identity import (
     BOUND,
     Era,
@@ -22,6 +20,8 @@ from tests.runtime._identity import (
     together,
     users,
 )
+from toolkeep import CallContext
+from toolkeep.testing import Behaviour, Rule
 
 # -- a named principal --------------------------------------------------------------------------
 

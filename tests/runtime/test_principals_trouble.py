@@ -6,8 +6,6 @@ import random
 
 import pytest
 
-from mainstay import Health, Runtime
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.runtime._identity import (
     BOUND,
     Era,
@@ -23,6 +21,8 @@ from tests.runtime._identity import (
     until,
     users,
 )
+from toolkeep import Health, Runtime
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 PLACES = 3
 SEEDS = pytest.mark.parametrize("seed", range(3))

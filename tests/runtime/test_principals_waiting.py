@@ -6,9 +6,6 @@ from typing import Any
 import anyio
 import pytest
 
-from mainstay import CallNotSentInTime, Runtime, ServerUnavailable
-from mainstay.errors import Delivery
-from mainstay.testing import Behaviour, Rule
 from tests.runtime._identity import (
     BOUND,
     busy,
@@ -21,6 +18,9 @@ from tests.runtime._identity import (
     seen,
     sessions_of,
 )
+from toolkeep import CallNotSentInTime, Runtime, ServerUnavailable
+from toolkeep.errors import Delivery
+from toolkeep.testing import Behaviour, Rule
 
 ONE = {"max_sessions": 1}
 SILENT = Rule(do=Behaviour(hang=True), method="tools/list")

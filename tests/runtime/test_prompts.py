@@ -5,18 +5,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallContext,
-    CallRejected,
-    Changed,
-    ConfigError,
-    InvalidArguments,
-    NotOffered,
-    UnknownPrompt,
-    UnknownResource,
-    UnknownServer,
-)
-from mainstay.testing import ScriptedServer
 from tests.runtime._catalogue import (
     PROMPTS_CHANGED,
     Era,
@@ -29,6 +17,18 @@ from tests.runtime._catalogue import (
     users_of,
     when,
 )
+from toolkeep import (
+    CallContext,
+    CallRejected,
+    Changed,
+    ConfigError,
+    InvalidArguments,
+    NotOffered,
+    UnknownPrompt,
+    UnknownResource,
+    UnknownServer,
+)
+from toolkeep.testing import ScriptedServer
 
 ALICE = CallContext(principal="alice", headers={"x-user": "alice"})
 HINTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}

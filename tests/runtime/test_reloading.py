@@ -5,15 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from mainstay import (
-    CallContext,
-    ConfigError,
-    EditRefused,
-    Reloaded,
-    Runtime,
-    ServerUnavailable,
-)
-from mainstay.testing import ScriptedServer
 from tests.runtime._life import (
     Ear,
     config_of,
@@ -22,6 +13,15 @@ from tests.runtime._life import (
     sessions_in,
     write,
 )
+from toolkeep import (
+    CallContext,
+    ConfigError,
+    EditRefused,
+    Reloaded,
+    Runtime,
+    ServerUnavailable,
+)
+from toolkeep.testing import ScriptedServer
 
 
 @pytest.mark.requirement("G6")

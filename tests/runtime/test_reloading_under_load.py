@@ -13,13 +13,6 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
-    CallResult,
-    Reloaded,
-    Runtime,
-    UnknownTool,
-)
-from mainstay.testing import Recorded, ScriptedProgram, ScriptedServer
 from tests.engine.helpers_rounds import ELICIT
 from tests.runtime._life import (
     PATIENCE,
@@ -32,6 +25,13 @@ from tests.runtime._life import (
     sessions_in,
     write,
 )
+from toolkeep import (
+    CallResult,
+    Reloaded,
+    Runtime,
+    UnknownTool,
+)
+from toolkeep.testing import Recorded, ScriptedProgram, ScriptedServer
 
 KINDS = ("legacy", "modern", "stdio")
 FATES = ("stays", "changes", "goes")

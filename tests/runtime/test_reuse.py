@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.runtime._identity import BOUND, house, named, nameless
+from tests.runtime._life import Ear, config_of
+from toolkeep import (
     CallContext,
     CallNotSentInTime,
     CallRejected,
@@ -16,9 +18,7 @@ from mainstay import (
     Runtime,
     Started,
 )
-from mainstay.testing import Behaviour, Rule, ScriptedServer
-from tests.runtime._identity import BOUND, house, named, nameless
-from tests.runtime._life import Ear, config_of
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 READ = {
     "name": "read",

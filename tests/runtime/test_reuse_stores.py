@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mainstay import MemoryResultStore, ResultStore, Runtime
-from mainstay.testing import ScriptedServer
 from tests.runtime._identity import named
 from tests.runtime._life import config_of
 from tests.runtime.test_reuse import KEPT, TOOLS, ran
+from toolkeep import MemoryResultStore, ResultStore, Runtime
+from toolkeep.testing import ScriptedServer
 
 
 class Store:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from mainstay.testing import ScriptedServer
 from tests.runtime._catalogue import TOOLS_CHANGED, listings, server
+from toolkeep.testing import ScriptedServer
 
 SERVERS, TOOLS = 50, 200
 MEGABYTES = 60

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_rounds import ELICIT, LEGACY, MODERN, Way, every_way, server_of
+from tests.runtime._life import LONG, PATIENCE, Ear, config_of, ended, failure_of
+from toolkeep import (
     AmbiguousTool,
     Call,
     CallContext,
@@ -21,17 +23,15 @@ from mainstay import (
     InputNeeded,
     InvalidArguments,
     Log,
-    MainstayError,
     NotPermitted,
     Progress,
     Runtime,
     ServerUnavailable,
     Started,
+    ToolkeepError,
     UnknownTool,
 )
-from mainstay.testing import ScriptedServer
-from tests.engine.helpers_rounds import ELICIT, LEGACY, MODERN, Way, every_way, server_of
-from tests.runtime._life import LONG, PATIENCE, Ear, config_of, ended, failure_of
+from toolkeep.testing import ScriptedServer
 
 ADA = CallContext(principal="ada")
 contexts = pytest.mark.parametrize("context", [None, ADA], ids=["nobody", "ada"])
@@ -104,7 +104,7 @@ async def test_log_lines_of_a_call_are_told_with_it():
         assert [one.data for one in ear.of(Log)] == ["line 1", "line 2"]
 
 
-FAILURES: dict[str, tuple[dict[str, Any], type[MainstayError]]] = {
+FAILURES: dict[str, tuple[dict[str, Any], type[ToolkeepError]]] = {
     "unknown tool": ({"name": "kit.nonesuch"}, UnknownTool),
     "unknown server": ({"name": "other.echo"}, UnknownTool),
     "ambiguous": ({"name": "echo", "arguments": {"text": "a"}}, AmbiguousTool),
@@ -119,7 +119,7 @@ FAILURES: dict[str, tuple[dict[str, Any], type[MainstayError]]] = {
     "a server that is down": ({"name": "gone.echo", "timeout": 1}, ServerUnavailable),
     "no answer in time": (
         {"name": "kit.slow", "arguments": {"seconds": LONG}, "timeout": 0.2},
-        MainstayError,
+        ToolkeepError,
     ),
 }
 
@@ -162,7 +162,7 @@ async def test_leaving_early_cancels(way: Way):
                 await server.requests(tool="slow", at_least=1)
                 break
         assert {one.tool for one in await server.cancelled(at_least=1)} == {"slow"}
-        assert isinstance(await failure_of(call.result()), MainstayError)
+        assert isinstance(await failure_of(call.result()), ToolkeepError)
         assert runtime.figures.tool("kit", "slow").cancelled == 1
         assert runtime.figures.tool("kit", "slow").in_flight == 0
         assert (await runtime.call("kit.echo", {"text": "a"})).text == "a"

@@ -14,10 +14,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 
-from mainstay import Client
-from mainstay.telemetry import OpenTelemetry
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_tasks import Era, closing
+from toolkeep import Client
+from toolkeep.telemetry import OpenTelemetry
+from toolkeep.testing import ScriptedServer
 
 Transport = Literal["http", "stdio"]
 
@@ -74,7 +74,7 @@ class Telescope:
 
 
 def is_ours(scope: Any) -> bool:
-    return scope.name == "mainstay"
+    return scope.name == "toolkeep"
 
 
 @asynccontextmanager

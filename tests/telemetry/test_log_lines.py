@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_tasks import BOUND, Era, every_era, outcome, serving
+from toolkeep import (
     CallNotDelivered,
     CallTimedOut,
     Changed,
@@ -34,14 +35,13 @@ from mainstay import (
     ServerGroup,
     Started,
 )
-from mainstay.results import CallResult
-from mainstay.telemetry import LogObserver
-from mainstay.testing import Behaviour, Rule
-from tests.engine.helpers_tasks import BOUND, Era, every_era, outcome, serving
+from toolkeep.results import CallResult
+from toolkeep.telemetry import LogObserver
+from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("O1")
 
-NAME = "mainstay.events"
+NAME = "toolkeep.events"
 
 
 class Lines:
@@ -56,10 +56,10 @@ class Lines:
         return [record for record in self._caplog.records if record.name == NAME]
 
     def of(self, event: str) -> list[Any]:
-        return [record for record in self.records if record.mainstay["event"] == event]
+        return [record for record in self.records if record.toolkeep["event"] == event]
 
     def levels(self) -> dict[str, int]:
-        return {record.mainstay["event"]: record.levelno for record in self.records}
+        return {record.toolkeep["event"]: record.levelno for record in self.records}
 
 
 @pytest.fixture
@@ -81,13 +81,13 @@ async def test_a_call_is_told_from_its_start_to_its_end(era: Era, lines: Lines):
         "disconnected": logging.INFO,
     }
     (started,), (completed,) = lines.of("started"), lines.of("completed")
-    facts = completed.mainstay
+    facts = completed.toolkeep
     assert (facts["server"], facts["tool"], facts["attempts"]) == ("kit", "steps", 1)
-    assert facts["call_id"] == started.mainstay["call_id"]
+    assert facts["call_id"] == started.toolkeep["call_id"]
     line = completed.getMessage()
     assert all(part in line for part in ("kit", "steps", facts["call_id"][:8], "ms"))
     assert facts["call_id"] not in line
-    assert [record.mainstay["fraction"] for record in lines.of("progress")] == [0.5, 1.0]
+    assert [record.toolkeep["fraction"] for record in lines.of("progress")] == [0.5, 1.0]
 
 
 @every_era
@@ -99,9 +99,9 @@ async def test_a_failure_is_a_warning_with_its_kind_and_its_effort(era: Era, lin
         await server.script(Rule(tool="echo", do=throttled))
         assert isinstance(await outcome(client.call_tool("echo")), CallNotDelivered)
     (replaying,), (failed,) = lines.of("replaying"), lines.of("failed")
-    assert (replaying.levelno, replaying.mainstay["attempt"]) == (logging.INFO, 1)
+    assert (replaying.levelno, replaying.toolkeep["attempt"]) == (logging.INFO, 1)
     assert failed.levelno == logging.WARNING
-    facts = failed.mainstay
+    facts = failed.toolkeep
     assert 0 < facts["duration"] < BOUND
     assert {
         name: facts[name] for name in ("error", "delivery", "attempts", "failure", "status")
@@ -134,8 +134,8 @@ async def test_a_group_is_told(lines: Lines):
     levels = lines.levels()
     assert (levels["joined"], levels["left"]) == (logging.INFO, logging.INFO)
     (dropped,) = lines.of("dropped")
-    assert (dropped.levelno, dropped.mainstay["server"]) == (logging.WARNING, "gone")
-    assert dropped.mainstay["failure"] == "unreachable"
+    assert (dropped.levelno, dropped.toolkeep["server"]) == (logging.WARNING, "gone")
+    assert dropped.toolkeep["failure"] == "unreachable"
 
 
 CALL: dict[str, Any] = {"server": "kit", "tool": "echo", "call_id": "0123456789abcdef"}
@@ -179,7 +179,7 @@ def test_every_event_is_one_line_without_what_anybody_said(event: Event, lines: 
     line = record.getMessage()
     assert line.startswith("kit: ")
     assert "\n" not in line
-    assert SAID not in line + json.dumps(record.mainstay) + repr(record.args)
+    assert SAID not in line + json.dumps(record.toolkeep) + repr(record.args)
     assert record.exc_info is None
 
 
@@ -193,7 +193,7 @@ def test_an_event_of_an_unknown_kind_is_told_by_its_name_alone(lines: Lines):
     LogObserver()(Unheard(server="kit"))
     (record,) = lines.records
     assert record.getMessage() == "kit: unheard"
-    assert record.mainstay.keys() == {"event", "server", "at"}
+    assert record.toolkeep.keys() == {"event", "server", "at"}
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred", "x" * 500])
@@ -241,5 +241,5 @@ def test_beginnings_without_an_end_do_not_pile_up(lines: Lines):
     for number in (0, 10_000):
         observer(Failed(server="kit", tool="echo", call_id=f"{number}", error=OSError()))
     first, last = lines.of("failed")
-    assert "duration" not in first.mainstay
-    assert "duration" in last.mainstay
+    assert "duration" not in first.toolkeep
+    assert "duration" in last.toolkeep

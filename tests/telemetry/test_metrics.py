@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, Completed, Health, HealthChanged, ServerGroup, Started
-from mainstay.results import CallResult
-from mainstay.telemetry import OpenTelemetry
-from mainstay.testing import Behaviour, Rule
 from tests.engine.helpers_tasks import BOUND, Era, every_era, outcome
 from tests.telemetry.helpers_otel import Telescope, Transport, every_transport, observed
+from toolkeep import Client, Completed, Health, HealthChanged, ServerGroup, Started
+from toolkeep.results import CallResult
+from toolkeep.telemetry import OpenTelemetry
+from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("O1")
 
@@ -50,7 +50,7 @@ async def test_a_call_is_measured_in_the_recommended_buckets(
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "slow",
         "mcp.protocol.version": VERSIONS[era],
-        "mainstay.server.name": "kit",
+        "toolkeep.server.name": "kit",
         **place,
     }
 
@@ -80,7 +80,7 @@ async def test_replays_are_counted_by_what_caused_them(era: Era, telescope: Tele
         await client.connect()
         await server.script(Rule(tool="echo", do=throttled, times=2))
         await client.call_tool("echo", {"text": "hello"})
-    points = telescope.points("mainstay.client.replays")
+    points = telescope.points("toolkeep.client.replays")
     assert told(points, "gen_ai.tool.name", "error.type") == {("echo", "throttled"): 2}
 
 
@@ -88,13 +88,13 @@ async def test_replays_are_counted_by_what_caused_them(era: Era, telescope: Tele
 async def test_a_connection_is_measured_when_it_ends(era: Era, telescope: Telescope):
     async with observed(telescope, era) as (_, client):
         await client.connect()
-        assert told(telescope.points("mainstay.client.connections"), "mainstay.server.name") == {
+        assert told(telescope.points("toolkeep.client.connections"), "toolkeep.server.name") == {
             ("kit",): 1
         }
         assert telescope.points(SESSION) == []
         await client.aclose()
         (point,) = telescope.points(SESSION)
-        (still,) = telescope.points("mainstay.client.connections")
+        (still,) = telescope.points("toolkeep.client.connections")
     assert (point.count, tuple(point.explicit_bounds), still.value) == (1, BUCKETS, 0)
     assert point.attributes["mcp.protocol.version"] == VERSIONS[era]
     assert "error.type" not in point.attributes
@@ -120,7 +120,7 @@ async def test_two_clients_of_one_name_are_both_measured(telescope: Telescope):
             for other in others:
                 await other.aclose()
             await client.connect()
-    points = told(telescope.points(SESSION), "mainstay.server.name")
+    points = told(telescope.points(SESSION), "toolkeep.server.name")
     assert points == {("pooled",): 3, ("kit",): 1}
 
 
@@ -132,7 +132,7 @@ async def test_a_group_is_counted_by_who_comes_and_goes(telescope: Telescope):
         async with asyncio.timeout(BOUND), group:
             pass
         counted = told(
-            telescope.points("mainstay.server.events"), "mainstay.server.name", "mainstay.event"
+            telescope.points("toolkeep.server.events"), "toolkeep.server.name", "toolkeep.event"
         )
     assert counted[("kit", "joined")] == 1
     assert counted[("kit", "left")] == 1
@@ -142,8 +142,8 @@ async def test_a_group_is_counted_by_who_comes_and_goes(telescope: Telescope):
 def test_a_change_of_health_is_counted_with_the_health(telescope: Telescope):
     observer = telescope.observer()
     observer(HealthChanged(server="kit", health=Health.DOWN, before=Health.HEALTHY))
-    points = telescope.points("mainstay.server.events")
-    assert told(points, "mainstay.event", "mainstay.health") == {("healthchanged", "down"): 1}
+    points = telescope.points("toolkeep.server.events")
+    assert told(points, "toolkeep.event", "toolkeep.health") == {("healthchanged", "down"): 1}
 
 
 def test_invented_tool_names_do_not_grow_the_metrics_without_end(telescope: Telescope):
@@ -178,19 +178,19 @@ def test_without_the_api_there_is_an_error_that_names_the_extra():
     code = """
 import sys
 sys.modules["opentelemetry"] = None
-import mainstay
-from mainstay.telemetry import LogObserver, OpenTelemetry
+import toolkeep
+from toolkeep.telemetry import LogObserver, OpenTelemetry
 LogObserver()
 try:
     OpenTelemetry()
-except mainstay.ConfigError as error:
+except toolkeep.ConfigError as error:
     print(error.remedy)
 """
     assert "its extra `otel`" in python(code)
 
 
-def test_importing_mainstay_or_its_telemetry_does_not_import_opentelemetry():
-    code = "import mainstay, mainstay.telemetry, sys; print('opentelemetry' in sys.modules)"
+def test_importing_toolkeep_or_its_telemetry_does_not_import_opentelemetry():
+    code = "import toolkeep, toolkeep.telemetry, sys; print('opentelemetry' in sys.modules)"
     assert python(code).split() == ["False"]
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mainstay import Client, Completed, Connected, Event, Runtime
-from mainstay.telemetry.facts import facts_of
-from mainstay.testing import ScriptedServer
 from tests.engine.helpers_endpoints import addresses, spec_of
 from tests.telemetry.helpers_otel import Telescope
+from toolkeep import Client, Completed, Connected, Event, Runtime
+from toolkeep.telemetry.facts import facts_of
+from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("O1")
 
@@ -26,7 +26,7 @@ async def test_a_call_that_was_not_sent_has_a_span_that_says_so_and_no_duration(
                 await runtime.call("kit.record_read_only", {"key": "x"})
     (point,) = telescope.points(OPERATION)
     assert point.count == 1
-    cached = [(span.attributes or {}).get("mainstay.cached") for span in telescope.calls()]
+    cached = [(span.attributes or {}).get("toolkeep.cached") for span in telescope.calls()]
     assert cached == [None, True, True]
     facts = [facts_of(event) for event in heard if isinstance(event, Completed)]
     assert [fact.get("cached") for fact in facts] == [None, True, True]

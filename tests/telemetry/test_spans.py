@@ -7,11 +7,11 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from mainstay import Client, Failed, MainstayError, ServerSpec, Started
-from mainstay.testing import Behaviour, Rule
 from tests.engine.helpers_rounds import ADA, ELICIT, Way, answering, both_eras, meeting
 from tests.engine.helpers_tasks import BOUND, Era, closing, every_era, outcome
 from tests.telemetry.helpers_otel import Telescope, Transport, every_transport, observed
+from toolkeep import Client, Failed, ServerSpec, Started, ToolkeepError
+from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("O1")
 
@@ -37,7 +37,7 @@ async def test_a_call_is_a_client_span_with_the_attributes_of_the_conventions(
         if transport == "http":
             place = {"server.address": "127.0.0.1", "server.port": server.port}
             expected = {"network.transport": "tcp", "network.protocol.name": "http", **place}
-    call_id = attributes(span).pop("mainstay.call.id")
+    call_id = attributes(span).pop("toolkeep.call.id")
     assert (span.name, span.kind, status(span)) == (
         "tools/call echo",
         SpanKind.CLIENT,
@@ -48,9 +48,9 @@ async def test_a_call_is_a_client_span_with_the_attributes_of_the_conventions(
         "gen_ai.tool.name": "echo",
         "gen_ai.operation.name": "execute_tool",
         "mcp.protocol.version": VERSIONS[era],
-        "mainstay.server.name": "kit",
-        "mainstay.attempts": 1,
-        "mainstay.call.id": call_id,
+        "toolkeep.server.name": "kit",
+        "toolkeep.attempts": 1,
+        "toolkeep.call.id": call_id,
         **expected,
     }
 
@@ -144,12 +144,12 @@ async def test_a_failure_is_told_by_its_type(era: Era, end: str, telescope: Tele
         await client.connect()
         await server.script(Rule(tool="echo", do=Behaviour(**how)))
         error = await outcome(client.call_tool("echo", {"text": "hello"}))
-        assert isinstance(error, MainstayError)
+        assert isinstance(error, ToolkeepError)
     span = telescope.call()
     assert status(span) is StatusCode.ERROR
     assert attributes(span)["error.type"] == error_type
     assert attributes(span).get("rpc.response.status_code") == code
-    assert attributes(span)["mainstay.delivery"] == error.delivery.value
+    assert attributes(span)["toolkeep.delivery"] == error.delivery.value
 
 
 @every_era
@@ -193,10 +193,10 @@ async def test_a_replay_is_an_event_of_the_one_span(era: Era, telescope: Telesco
         await client.call_tool("echo", {"text": "hello"})
     span = telescope.call()
     assert status(span) is StatusCode.UNSET
-    assert attributes(span)["mainstay.attempts"] == 3
-    assert [event.name for event in span.events] == ["mainstay.replay"] * 2
+    assert attributes(span)["toolkeep.attempts"] == 3
+    assert [event.name for event in span.events] == ["toolkeep.replay"] * 2
     told = dict(span.events[0].attributes or {})
-    assert (told["mainstay.attempt"], told["mainstay.failure"], told["mainstay.status"]) == (
+    assert (told["toolkeep.attempt"], told["toolkeep.failure"], told["toolkeep.status"]) == (
         1,
         "throttled",
         429,
@@ -210,7 +210,7 @@ async def test_a_question_is_an_event_of_the_span(way: Way, telescope: Telescope
         await client.call_tool("ask", {"requests": {"name": ELICIT}})
     (event,) = telescope.call().events
     assert (event.name, dict(event.attributes or {})) == (
-        "mainstay.input_needed",
+        "toolkeep.input_needed",
         {"mcp.method.name": "elicitation/create"},
     )
 
@@ -232,5 +232,5 @@ async def test_calls_whose_end_is_never_told_do_not_pile_up(telescope: Telescope
     for number in range(10_001):
         observer(Started(server="kit", tool="echo", call_id=f"{number}"))
     observer(Failed(server="kit", tool="echo", call_id="0", error=OSError()))
-    assert [dict(span.attributes or {})["mainstay.call.id"] for span in telescope.calls()] == ["0"]
+    assert [dict(span.attributes or {})["toolkeep.call.id"] for span in telescope.calls()] == ["0"]
     assert (observer.meta("0"), bool(observer.meta("2"))) == ({}, True)

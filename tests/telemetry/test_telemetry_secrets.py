@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, Event
-from mainstay.telemetry import LogObserver
-from mainstay.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 from tests.engine.helpers_secrets import HEADER, KEY, MARK, MINE, PASSWORD, QUERY, USER
 from tests.engine.helpers_tasks import BOUND, Era, closing, every_era, outcome
 from tests.telemetry.helpers_otel import Telescope
+from toolkeep import Client, Event
+from toolkeep.telemetry import LogObserver
+from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("H6")
 
@@ -41,7 +41,7 @@ async def watched(
     era: Era, telescope: Telescope, caplog: pytest.LogCaptureFixture, **spec: Any
 ) -> AsyncIterator[tuple[ScriptedServer, Client]]:
     """A client full of secrets, with every observer there is; nothing that it tells shows one."""
-    caplog.set_level(logging.DEBUG, logger="mainstay")
+    caplog.set_level(logging.DEBUG, logger="toolkeep")
     sessions = set[str]()
     async with (
         ScriptedServer.local(era=era) as server,
@@ -71,7 +71,7 @@ async def watched(
 
 def told(record: logging.LogRecord) -> str:
     """A line as people and as machines read it."""
-    extra = json.dumps(getattr(record, "mainstay", None), default=repr)
+    extra = json.dumps(getattr(record, "toolkeep", None), default=repr)
     return f"{logging.Formatter().format(record)} {record.args!r} {extra}\n"
 
 
@@ -114,7 +114,7 @@ async def test_a_server_that_is_gone_shows_no_secret(
 async def test_a_program_that_dies_with_a_secret_on_its_lips_shows_none(
     telescope: Telescope, caplog: pytest.LogCaptureFixture
 ):
-    caplog.set_level(logging.DEBUG, logger="mainstay")
+    caplog.set_level(logging.DEBUG, logger="toolkeep")
     async with ScriptedServer.stdio(era="legacy", stderr=f"password {MINE}") as server:
         spec = {**server.spec, "env": {**server.spec.get("env", {}), "TOKEN": KEY}}
         async with closing(Client({"name": "kit", "mode": "legacy", **spec})) as client:
@@ -124,7 +124,7 @@ async def test_a_program_that_dies_with_a_secret_on_its_lips_shows_none(
                 await client.call_tool("echo", {"text": "hello"})
             await server.script(Rule(tool="record", do=Behaviour(drop="after_run", exit_code=3)))
             await outcome(client.call_tool("record"))
-    ours = [record for record in caplog.records if record.name == "mainstay.events"]
+    ours = [record for record in caplog.records if record.name == "toolkeep.events"]
     shown = telescope.shown() + "".join(told(record) for record in ours)
     assert "CallOutcomeUnknown" in shown
     assert MARK not in shown

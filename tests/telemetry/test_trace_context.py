@@ -9,8 +9,6 @@ import pytest
 from opentelemetry import baggage, context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
 
-from mainstay import Event, InputNeeded
-from mainstay.testing import Behaviour, Rule
 from tests.engine.helpers_rounds import ADA, ELICIT, Way, answering, both_eras, meeting
 from tests.engine.helpers_tasks import BOUND, Era, every_era, serving
 from tests.telemetry.helpers_otel import (
@@ -21,6 +19,8 @@ from tests.telemetry.helpers_otel import (
     observed,
     traceparent,
 )
+from toolkeep import Event, InputNeeded
+from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("O1")
 
@@ -185,7 +185,7 @@ async def test_an_observer_that_fails_to_add_is_logged_and_the_call_goes_on(
         (meta,) = await metas(server, "echo")
     assert (result.text, meta["other"], "x" in meta) == ("hello", 1, False)
     failures = [each for each in caplog.records if each.levelno == logging.ERROR]
-    assert [each.name for each in failures] == ["mainstay.client"]
+    assert [each.name for each in failures] == ["toolkeep.client"]
 
 
 async def test_an_observer_is_asked_after_it_was_told_of_the_start_with_the_same_id():

@@ -1,4 +1,4 @@
-"""Facts about mcp 2.3 that mainstay stands on. When one fails, its docstring says where."""
+"""Facts about mcp 2.3 that toolkeep stands on. When one fails, its docstring says where."""
 
 import asyncio
 import dataclasses
@@ -20,7 +20,6 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_m
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from mainstay._engine.passing import stamped_call
 from tests.tripwires.helpers_sdk import (
     CALLED,
     DISCOVERED,
@@ -33,6 +32,7 @@ from tests.tripwires.helpers_sdk import (
     session_on,
     where,
 )
+from toolkeep._engine.passing import stamped_call
 
 
 def call(name: str = "count", **arguments: Any) -> types.CallToolRequest:

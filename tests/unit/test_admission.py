@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainstay._rules.admission import Admission, Grant, Orders, Place
+from toolkeep._rules.admission import Admission, Grant, Orders, Place
 
 
 def granted(orders: Orders) -> Grant:

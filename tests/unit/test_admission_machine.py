@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mainstay._rules.admission import Admission, Orders, Place
+from toolkeep._rules.admission import Admission, Orders, Place
 
 KEYS = st.sampled_from("abcdef")
 PICKS = st.integers(min_value=0, max_value=1000)

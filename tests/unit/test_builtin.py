@@ -12,8 +12,8 @@ import pytest
 from mcp.server.mcpserver import Context
 from pydantic import BaseModel, Field
 
-from mainstay import Client, InvalidArguments, Progress
-from mainstay._catalogue.builtin import LONGEST_LINE, builtin, chat_log, echo, tool
+from toolkeep import Client, InvalidArguments, Progress
+from toolkeep._catalogue.builtin import LONGEST_LINE, builtin, chat_log, echo, tool
 
 BOUND = 10.0
 """Nothing here takes as long; a wait that does is a hang."""
@@ -69,10 +69,10 @@ async def test_echo_gives_back_what_it_was_given(text: str):
 async def test_chat_log_writes_one_line_and_gives_it_back(
     message: str, line: str, caplog: pytest.LogCaptureFixture
 ):
-    with caplog.at_level(logging.DEBUG, "mainstay.chat"):
+    with caplog.at_level(logging.DEBUG, "toolkeep.chat"):
         given = {"message": message, "level": "warning"}
         assert await answer(tool(chat_log, name="last"), given) == line
-    (record,) = [one for one in caplog.records if one.name == "mainstay.chat"]
+    (record,) = [one for one in caplog.records if one.name == "toolkeep.chat"]
     assert (record.levelno, record.getMessage()) == (logging.WARNING, line)
 
 
@@ -81,7 +81,7 @@ async def test_a_level_that_is_none_costs_no_call(caplog: pytest.LogCaptureFixtu
         await client.list_tools()
         with pytest.raises(InvalidArguments):
             await client.call_tool("chat_log", {"message": "x", "level": "loud"})
-    assert [one for one in caplog.records if one.name == "mainstay.chat"] == []
+    assert [one for one in caplog.records if one.name == "toolkeep.chat"] == []
 
 
 # --- what a function can be ------------------------------------------------------------------

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import mcp_types
 import pytest
 
-from mainstay import Catalogue, Tool
-from mainstay._catalogue.catalogue import Offer
-from mainstay._catalogue.difference import Changes, Delta, difference
+from toolkeep import Catalogue, Tool
+from toolkeep._catalogue.catalogue import Offer
+from toolkeep._catalogue.difference import Changes, Delta, difference
 
 SECRET = "hunter2"
 
@@ -107,7 +107,7 @@ def test_a_filter_that_raises_excludes_the_tool_and_is_logged_without_its_words(
         return True
 
     catalogue = Catalogue.of([offer("a", "x", "y"), offer("b", "x")], 1)
-    with caplog.at_level(logging.WARNING, logger="mainstay.catalogue"):
+    with caplog.at_level(logging.WARNING, logger="toolkeep.catalogue"):
         assert names(catalogue.filtered(keep)) == ["a.y"]
     [record] = caplog.records
     assert "KeyError" in record.getMessage()

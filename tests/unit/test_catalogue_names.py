@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay import AmbiguousTool, Catalogue, Tool, UnknownPrompt, UnknownTool
-from mainstay._catalogue.catalogue import Offer
+from toolkeep import AmbiguousTool, Catalogue, Tool, UnknownPrompt, UnknownTool
+from toolkeep._catalogue.catalogue import Offer
 
 
 def catalogue(**servers: list[str]) -> Catalogue:

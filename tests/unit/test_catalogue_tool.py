@@ -6,8 +6,8 @@ import pickle
 import mcp_types
 import pytest
 
-from mainstay import InvalidArguments, Tool
-from mainstay._catalogue.offer import Offer, Prompt, Resource, Template
+from toolkeep import InvalidArguments, Tool
+from toolkeep._catalogue.offer import Offer, Prompt, Resource, Template
 
 SECRET = "hunter2"
 

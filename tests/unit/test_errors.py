@@ -1,4 +1,4 @@
-"""What mainstay raises: the tree is as drawn, and every error says whether the call ran."""
+"""What toolkeep raises: the tree is as drawn, and every error says whether the call ran."""
 
 import inspect
 import itertools
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mainstay
-from mainstay import Client, errors
-from mainstay.errors import (
+import toolkeep
+from toolkeep import Client, errors
+from toolkeep.errors import (
     AuthNeeded,
     CallError,
     CallNotDelivered,
@@ -25,13 +25,13 @@ from mainstay.errors import (
     FailureKind,
     InvalidArguments,
     InvalidResult,
-    MainstayError,
     NotPermitted,
     RemoteProtocolError,
     ServerUnavailable,
+    ToolkeepError,
     UnknownTool,
 )
-from mainstay.testing import Behaviour, Rule, ScriptedServer
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 SECRET = "hunter2"
 
@@ -77,7 +77,7 @@ def test_the_classes_stand_as_the_docstring_draws_them():
 
 
 def test_every_error_can_be_had_from_the_package():
-    assert set(errors.__all__) <= set(mainstay.__all__)
+    assert set(errors.__all__) <= set(toolkeep.__all__)
 
 
 # --- delivery --------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_an_error_carries_what_the_server_asked_for():
 
 
 def test_an_error_without_a_failure_has_nothing_to_carry():
-    for error in (MainstayError(), AuthNeeded("", server="s"), NotPermitted("")):
+    for error in (ToolkeepError(), AuthNeeded("", server="s"), NotPermitted("")):
         assert error.failure is None
         assert (error.status, error.retry_after, error.www_authenticate) == (None, None, None)
     assert AuthNeeded("", server="s", failure=failure()).www_authenticate is None
@@ -172,7 +172,7 @@ def test_an_error_without_a_failure_has_nothing_to_carry():
         RemoteProtocolError("", server="s"),
     ],
 )
-def test_what_is_raised_before_sending_was_not_sent(error: MainstayError):
+def test_what_is_raised_before_sending_was_not_sent(error: ToolkeepError):
     assert error.delivery is Delivery.NOT_SENT
 
 

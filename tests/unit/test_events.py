@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay import events
-from mainstay.errors import CallOutcomeUnknown, Delivery, Failure, FailureKind
-from mainstay.events import (
+from toolkeep import events
+from toolkeep.errors import CallOutcomeUnknown, Delivery, Failure, FailureKind
+from toolkeep.events import (
     CallEvent,
     Changed,
     Completed,
@@ -30,7 +30,7 @@ from mainstay.events import (
     Replaying,
     Started,
 )
-from mainstay.results import CallResult
+from toolkeep.results import CallResult
 
 CALL: dict[str, Any] = {"server": "s", "tool": "t", "call_id": "c", "at": 12.5}
 BROKEN = Failure(FailureKind.BROKEN, Delivery.UNKNOWN, "reset", status=502)

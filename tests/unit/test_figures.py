@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._engine.figures import CallFigures, Figures
-from mainstay._engine.latency import ACCURACY, LONGEST, SHORTEST, Latency, Times, bucket_of
-from mainstay.errors import CallOutcomeUnknown, CallTimedOut, Delivery, InvalidArguments
-from mainstay.results import CallResult
+from toolkeep._engine.figures import CallFigures, Figures
+from toolkeep._engine.latency import ACCURACY, LONGEST, SHORTEST, Latency, Times, bucket_of
+from toolkeep.errors import CallOutcomeUnknown, CallTimedOut, Delivery, InvalidArguments
+from toolkeep.results import CallResult
 
 durations = st.floats(SHORTEST, LONGEST)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mainstay._catalogue.guides import guides_for, named_prompts
+from toolkeep._catalogue.guides import guides_for, named_prompts
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules.headers import NEUTRAL
-from mainstay._rules.identity import CREDENTIALS, Identity, identify
+from toolkeep._rules.headers import NEUTRAL
+from toolkeep._rules.identity import CREDENTIALS, Identity, identify
 
 NAMES = st.sampled_from(["authorization", "cookie", "x-user", "x-tenant", "traceparent", "x-step"])
 HEADERS = st.dictionaries(NAMES, st.text("abc", min_size=1, max_size=3))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules.naming import (
+from toolkeep._rules.naming import (
     digested,
     distinct,
     full_name,

@@ -7,7 +7,7 @@ import pytest
 from mcp_types import CallToolResult
 from pydantic import ValidationError
 
-from mainstay._engine.passing import check_call_result
+from toolkeep._engine.passing import check_call_result
 
 VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 BLOCKS: list[Any] = [

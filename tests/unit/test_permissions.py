@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules.patterns import Patterns, Selection, sorted_out
-from mainstay._rules.permissions import REMEMBERED, Permissions
-from mainstay.errors import ConfigError
+from toolkeep._rules.patterns import Patterns, Selection, sorted_out
+from toolkeep._rules.permissions import REMEMBERED, Permissions
+from toolkeep.errors import ConfigError
 
 
 @pytest.mark.parametrize(

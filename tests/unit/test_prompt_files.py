@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._catalogue.prompts import MOST, LocalPrompt, PromptArgument, beside, load_prompts
-from mainstay.errors import ConfigError, InvalidArguments
+from toolkeep._catalogue.prompts import MOST, LocalPrompt, PromptArgument, beside, load_prompts
+from toolkeep.errors import ConfigError, InvalidArguments
 
 FRONT = """---
 name: review

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mcp.client.caching import MAX_TTL_MS, CacheEntry, CacheKey, InMemoryResponseCacheStore
 
-from mainstay._engine.caching import ResponseCache
+from toolkeep._engine.caching import ResponseCache
 
 BOUND = 10.0
 LIST, READ = "tools/list", "resources/read"

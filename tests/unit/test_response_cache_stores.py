@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mcp.client.caching import CacheEntry, CacheKey, InMemoryResponseCacheStore
 
-from mainstay._engine.caching import ResponseCache
+from toolkeep._engine.caching import ResponseCache
 
 BOUND = 10.0
 LIST = "tools/list"
@@ -60,7 +60,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.name, record.levelname) for record in caplog.records]
 
 
-WARNING = ("mainstay.client", "WARNING")
+WARNING = ("toolkeep.client", "WARNING")
 
 
 @pytest.mark.parametrize("does", [fail, cancel_itself, hang])

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mainstay.results import CallResult
+from toolkeep.results import CallResult
 
 RAW = {
     "content": [
@@ -85,7 +85,7 @@ def test_a_result_knows_where_it_came_from_and_cannot_be_changed():
 
 def test_reading_text_and_data_loads_no_protocol_types():
     program = (
-        "import sys; from mainstay.results import CallResult\n"
+        "import sys; from toolkeep.results import CallResult\n"
         "r = CallResult({'content': [{'type': 'text', 'text': 'x'}]}, 's', 't')\n"
         "r.text, r.data, r.meta\n"
         "sys.exit('mcp_types' in sys.modules)"

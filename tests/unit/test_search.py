@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay import Catalogue, Tool
-from mainstay._catalogue.catalogue import Offer
-from mainstay._catalogue.search import MOST_READ, Index
-from mainstay._catalogue.words import raw_words, terms_of
+from toolkeep import Catalogue, Tool
+from toolkeep._catalogue.catalogue import Offer
+from toolkeep._catalogue.search import MOST_READ, Index
+from toolkeep._catalogue.words import raw_words, terms_of
 
 
 def tool(name: str, description: str = "", server: str = "s", **more: Any) -> Tool:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from mainstay.stores import FileSessionStore, MemorySessionStore, SessionStore, StoredSession
+from toolkeep.stores import FileSessionStore, MemorySessionStore, SessionStore, StoredSession
 
 HANDSHAKE = {
     "protocolVersion": "2025-11-25",

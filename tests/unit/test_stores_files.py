@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.stores import FileSessionStore, StoredSession
+from toolkeep.stores import FileSessionStore, StoredSession
 
 posix_only = pytest.mark.skipif(os.name == "nt", reason="there access is no matter of modes")
 root_only = pytest.mark.skipif(
@@ -37,7 +37,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.name, record.levelname) for record in caplog.records]
 
 
-ONCE = [("mainstay.stores", "WARNING")]
+ONCE = [("toolkeep.stores", "WARNING")]
 
 
 async def a_kept_record(files: FileSessionStore, directory: Path) -> Path:

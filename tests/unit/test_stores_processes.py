@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-import mainstay
-from mainstay.stores import FileSessionStore, StoredSession
+import toolkeep
+from toolkeep.stores import FileSessionStore, StoredSession
 
 BOUND = 40.0
 CLIMBERS, WINS, KILLS = 4, 60, 10
 
 CLIMB = """
 import asyncio, json, sys
-from mainstay.stores import FileSessionStore, StoredSession
+from toolkeep.stores import FileSessionStore, StoredSession
 
 async def climb(directory, name, wins):
     store, won = FileSessionStore(directory), []
@@ -39,7 +39,7 @@ asyncio.run(climb(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 
 SAVE_ON_AND_ON = """
 import asyncio, sys
-from mainstay.stores import FileSessionStore, StoredSession
+from toolkeep.stores import FileSessionStore, StoredSession
 
 async def save_on_and_on(directory):
     store, number = FileSessionStore(directory), 0
@@ -58,7 +58,7 @@ asyncio.run(save_on_and_on(sys.argv[1]))
 
 HOLD_THE_LOCK = """
 import sys
-from mainstay import _files
+from toolkeep import _files
 from pathlib import Path
 
 with _files.locked(Path(sys.argv[1], "lock")):
@@ -70,7 +70,7 @@ with _files.locked(Path(sys.argv[1], "lock")):
 @contextlib.contextmanager
 def running(program: str, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
     """A process of its own, killed at the end whatever happened."""
-    source = str(Path(mainstay.__file__).parents[1])
+    source = str(Path(toolkeep.__file__).parents[1])
     command = [sys.executable, "-c", program, *map(str, arguments)]
     process = subprocess.Popen(
         command,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules.strict import is_strict, strict
+from toolkeep._rules.strict import is_strict, strict
 
 NOTHING = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 TEXT = {"type": "string"}

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mainstay import ServerSpec
-from mainstay._wire import jsonrpc
-from mainstay._wire.heading import Credentials
-from mainstay._wire.link import Link
-from mainstay._wire.sse import SseDuct
 from tests.engine.helpers_wire import BOUND, Asked, http, read_request, result_for
+from toolkeep import ServerSpec
+from toolkeep._wire import jsonrpc
+from toolkeep._wire.heading import Credentials
+from toolkeep._wire.link import Link
+from toolkeep._wire.sse import SseDuct
 
 SESSION = "5e55ion-of-the-test"
 ENDPOINT = f"event: endpoint\r\ndata: /messages?session_id={SESSION}\r\n\r\n".encode()

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mainstay import ServerSpec
-from mainstay._wire.attempt import Attempt
-from mainstay._wire.duct import Received
-from mainstay._wire.stdio import StdioDuct
+from toolkeep import ServerSpec
+from toolkeep._wire.attempt import Attempt
+from toolkeep._wire.duct import Received
+from toolkeep._wire.stdio import StdioDuct
 
 BOUND = 10.0
 """No test waits longer for anything."""

@@ -10,15 +10,15 @@ import anyio
 import pytest
 from mcp.shared.dispatcher import CallOptions
 
-from mainstay import ServerSpec
-from mainstay._rules.classify import Trouble
-from mainstay._wire.attempt import Attempt, current_attempt
-from mainstay._wire.errands import Errands
-from mainstay._wire.fault import WireFault
-from mainstay._wire.http import HttpDispatcher
-from mainstay._wire.link import Link
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.engine.helpers_wire import Asked, RawServer, http, result_for
+from toolkeep import ServerSpec
+from toolkeep._rules.classify import Trouble
+from toolkeep._wire.attempt import Attempt, current_attempt
+from toolkeep._wire.errands import Errands
+from toolkeep._wire.fault import WireFault
+from toolkeep._wire.http import HttpDispatcher
+from toolkeep._wire.link import Link
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 LEGACY: dict[str, str] = {"mcp-protocol-version": "2025-11-25"}
 MODERN: dict[str, str] = {"mcp-protocol-version": "2026-07-28"}

@@ -12,12 +12,12 @@ import anyio
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from mainstay import ConfigError, ServerSpec
-from mainstay._rules.classify import Trouble
-from mainstay._wire import jsonrpc
-from mainstay._wire.attempt import Attempt
-from mainstay._wire.fault import WireFault
-from mainstay._wire.local import LocalDuct
+from toolkeep import ConfigError, ServerSpec
+from toolkeep._rules.classify import Trouble
+from toolkeep._wire import jsonrpc
+from toolkeep._wire.attempt import Attempt
+from toolkeep._wire.fault import WireFault
+from toolkeep._wire.local import LocalDuct
 
 BOUND = 10.0
 """Nothing here takes as long; a wait that does is a hang."""

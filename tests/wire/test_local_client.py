@@ -15,7 +15,7 @@ from mcp.server import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import INTERNAL_ERROR
 
-from mainstay import (
+from toolkeep import (
     CallNotSentInTime,
     CallOutcomeUnknown,
     CallRejected,

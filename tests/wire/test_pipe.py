@@ -10,17 +10,17 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from mainstay._wire.attempt import Attempt, current_attempt
-from mainstay._wire.duct import Duct
-from mainstay._wire.exchange import Exchange
-from mainstay._wire.fault import WireFault
-from mainstay._wire.pipe import PipeDispatcher
-from mainstay._wire.sse import SseDuct
-from mainstay._wire.waiting import Waiting
 from tests.engine.helpers_tasks import until
 from tests.engine.helpers_wire import Asked, result_for
 from tests.wire.helpers_sse import PING, SseServer, duct_to, message
 from tests.wire.helpers_stdio import BOUND, opened
+from toolkeep._wire.attempt import Attempt, current_attempt
+from toolkeep._wire.duct import Duct
+from toolkeep._wire.exchange import Exchange
+from toolkeep._wire.fault import WireFault
+from toolkeep._wire.pipe import PipeDispatcher
+from toolkeep._wire.sse import SseDuct
+from toolkeep._wire.waiting import Waiting
 
 SAYS = """
 import sys

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from mainstay._wire.attempt import Attempt
-from mainstay._wire.fault import WireFault
-from mainstay._wire.process_threads import ThreadInflow, ThreadOutflow
 from tests.wire.helpers_stdio import BOUND
+from toolkeep._wire.attempt import Attempt
+from toolkeep._wire.fault import WireFault
+from toolkeep._wire.process_threads import ThreadInflow, ThreadOutflow
 
 BIG = b"x" * 1_000_000
 
@@ -28,7 +28,7 @@ class Heard:
 
 async def no_threads() -> None:
     async with asyncio.timeout(BOUND):
-        while any(thread.name.startswith("mainstay-") for thread in threading.enumerate()):
+        while any(thread.name.startswith("toolkeep-") for thread in threading.enumerate()):
             await asyncio.sleep(0.01)
 
 

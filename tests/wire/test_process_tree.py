@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from mainstay._wire.stdio import StdioDuct
 from tests.wire.helpers_stdio import (
     BOUND,
     ECHO,
@@ -31,6 +30,7 @@ from tests.wire.helpers_stdio import (
     say,
     spec_of,
 )
+from toolkeep._wire.stdio import StdioDuct
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -38,7 +38,7 @@ QUICK = {"timeouts": {"close": 1.0}}
 
 HOLDER = """
 import asyncio, json, os, signal, sys
-from mainstay._wire.stdio import StdioDuct
+from toolkeep._wire.stdio import StdioDuct
 from tests.wire.helpers_stdio import FAMILY, spec_of
 
 how = sys.argv[1]
@@ -305,7 +305,7 @@ while True:
     monkeypatch.setattr(sys, "executable", interpreter and str(tmp_path / interpreter))
     for _ in range(2):
         duct = StdioDuct(spec)
-        with caplog.at_level(logging.WARNING, "mainstay.server"):
+        with caplog.at_level(logging.WARNING, "toolkeep.server"):
             await duct.open()
         try:
             [report] = await messages(duct, 1)

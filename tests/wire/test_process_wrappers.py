@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mainstay import ServerSpec, Timeouts
-from mainstay._wire.stdio import StdioDuct
 from tests.wire.helpers_stdio import BOUND, Undertaker, messages
+from toolkeep import ServerSpec, Timeouts
+from toolkeep._wire.stdio import StdioDuct
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
@@ -46,7 +46,7 @@ LEAVES = '"$0" -I -S -c "$1" "$2" & cat > /dev/null; exit 0'
 HOLDER = """
 import asyncio, json, sys
 from pathlib import Path
-from mainstay._wire.stdio import StdioDuct
+from toolkeep._wire.stdio import StdioDuct
 from tests.wire.test_process_wrappers import WAITS, wrapped
 
 async def main():

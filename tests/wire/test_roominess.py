@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from mainstay.testing import ScriptedServer
+from toolkeep.testing import ScriptedServer
 
 SIZE = 1_000_000
 PROGRAM = f"""
 import asyncio, resource, sys
-from mainstay import Client
+from toolkeep import Client
 
 async def main():
     async with Client(sys.argv[1], mode=sys.argv[2]) as client:

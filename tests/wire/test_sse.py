@@ -5,16 +5,16 @@ import json
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_wire import Asked, http, result_for
+from tests.wire.helpers_sse import ENDPOINT, PING, PONG, SESSION, SseServer, duct_to, message
+from toolkeep import (
     Delivery,
     FailureKind,
 )
-from mainstay._rules.classify import Evidence, Trouble, classify
-from mainstay._wire.attempt import Attempt
-from mainstay._wire.duct import Oversized
-from mainstay._wire.fault import WireFault
-from tests.engine.helpers_wire import Asked, http, result_for
-from tests.wire.helpers_sse import ENDPOINT, PING, PONG, SESSION, SseServer, duct_to, message
+from toolkeep._rules.classify import Evidence, Trouble, classify
+from toolkeep._wire.attempt import Attempt
+from toolkeep._wire.duct import Oversized
+from toolkeep._wire.fault import WireFault
 
 
 async def fault_of(server: SseServer, *, then_send: bool = False) -> Evidence:

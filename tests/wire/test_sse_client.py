@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from mainstay import (
+from tests.engine.helpers_wire import Asked, result_for, when
+from tests.wire.helpers_sse import ACCEPTED, SseServer, message
+from toolkeep import (
     AuthNeeded,
     CallNotSentInTime,
     CallOutcomeUnknown,
@@ -28,10 +30,8 @@ from mainstay import (
     RemoteProtocolError,
     ServerUnavailable,
 )
-from mainstay.config.spec import ConfigWarning
-from mainstay.testing import ScriptedServer
-from tests.engine.helpers_wire import Asked, result_for, when
-from tests.wire.helpers_sse import ACCEPTED, SseServer, message
+from toolkeep.config.spec import ConfigWarning
+from toolkeep.testing import ScriptedServer
 
 START_BOUND = 20.0
 """Starting Python with the SDK takes a second or two, on a busy machine several."""

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from mainstay import ConfigError, ServerSpec
-from mainstay._wire.attempt import Attempt
-from mainstay._wire.fault import WireFault
-from mainstay._wire.stdio import StdioDuct
 from tests.wire.helpers_stdio import ECHO, ending, line, message, messages, opened, spec_of
+from toolkeep import ConfigError, ServerSpec
+from toolkeep._wire.attempt import Attempt
+from toolkeep._wire.fault import WireFault
+from toolkeep._wire.stdio import StdioDuct
 
-LOGGER = "mainstay.server"
+LOGGER = "toolkeep.server"
 
 
 # -- starting -----------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mainstay import CallError, CallOutcomeUnknown, Client, ConfigError, Delivery, MainstayError
 from tests.engine.helpers_programs import program
 from tests.wire.helpers_stdio import BOUND, FAMILY, TOOLS, Undertaker, spec_of
+from toolkeep import CallError, CallOutcomeUnknown, Client, ConfigError, Delivery, ToolkeepError
 
 
 async def pid_of(client: Client) -> int:
@@ -67,7 +67,7 @@ async def test_a_missing_command_is_a_clear_error():
 @pytest.mark.requirement("S16")
 async def test_a_program_that_is_no_server_is_named_with_its_last_words():
     script = "import sys; print('no licence', file=sys.stderr); sys.exit(4)"
-    with pytest.raises(MainstayError) as caught:
+    with pytest.raises(ToolkeepError) as caught:
         async with Client(spec_of(script)) as client:
             await client.list_tools()
     assert caught.value.exit_code == 4
@@ -88,7 +88,7 @@ async def test_the_family_of_a_program_goes_with_its_client(tmp_path: Path):
                 await asyncio.sleep(0.01)
         undertaker.know(json.loads((tmp_path / "pids").read_text())["pids"])
         assert len(undertaker.alive) == 6
-        with pytest.raises(MainstayError):
+        with pytest.raises(ToolkeepError):
             await asyncio.wait_for(opening, BOUND)
         await undertaker.all_gone()
     finally:
@@ -110,7 +110,7 @@ async def test_a_log_in_json_is_not_taken_for_the_answer(caplog: pytest.LogCaptu
     async with Client(program(LOGGING)) as client:
         for _ in range(2):
             assert (await client.call_tool("any", timeout=BOUND)).text == "the answer"
-    assert {record.name for record in caplog.records} == {"mainstay.server"}
+    assert {record.name for record in caplog.records} == {"toolkeep.server"}
 
 
 @pytest.mark.requirement("P7")

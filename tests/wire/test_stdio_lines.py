@@ -9,12 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from mainstay._rules.classify import Trouble
-from mainstay._wire.attempt import Attempt
-from mainstay._wire.duct import Oversized
-from mainstay._wire.fault import WireFault
-from mainstay._wire.process_lines import Lines
-from mainstay._wire.stdio import StdioDuct
 from tests.wire.helpers_stdio import (
     BOUND,
     ECHO,
@@ -26,8 +20,14 @@ from tests.wire.helpers_stdio import (
     opened,
     say,
 )
+from toolkeep._rules.classify import Trouble
+from toolkeep._wire.attempt import Attempt
+from toolkeep._wire.duct import Oversized
+from toolkeep._wire.fault import WireFault
+from toolkeep._wire.process_lines import Lines
+from toolkeep._wire.stdio import StdioDuct
 
-LOGGER = "mainstay.server"
+LOGGER = "toolkeep.server"
 A, B = line(a=1), line(b=2)
 BIG = line(id=1, fill="x" * 1_000_000).encode()
 """More than a pipe takes at once."""

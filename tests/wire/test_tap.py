@@ -11,14 +11,14 @@ from urllib.parse import quote
 
 import pytest
 
-from mainstay import Client, MainstayError, ServerSpec
-from mainstay._engine.core import Core
-from mainstay._engine.inputs import Inputs
-from mainstay._engine.setup import Setup
-from mainstay._wire.attempt import Attempt
-from mainstay._wire.tap import MOST_BYTES, Move, Passing, Talk, TappedDuct, veiled
-from mainstay.testing import Behaviour, Rule, ScriptedServer
 from tests.wire.helpers_sse import PING, SseServer, duct_to
+from toolkeep import Client, ServerSpec, ToolkeepError
+from toolkeep._engine.core import Core
+from toolkeep._engine.inputs import Inputs
+from toolkeep._engine.setup import Setup
+from toolkeep._wire.attempt import Attempt
+from toolkeep._wire.tap import MOST_BYTES, Move, Passing, Talk, TappedDuct, veiled
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 PATIENCE = 10.0
 SECRET = 'sekret/"quoted" ä'
@@ -95,7 +95,7 @@ async def test_an_answer_that_does_not_come_is_told_as_that(do: Behaviour, last:
         tapped({"url": server.url}, told) as client,
     ):
         await server.script(Rule(tool="echo", do=do))
-        with suppress(MainstayError):
+        with suppress(ToolkeepError):
             await client.call_tool("echo", {"text": "hello"}, timeout=0.5)
         (asked,) = (one for one in told if '"tools/call"' in one.body)
         assert last in moves(told, asked.number)
@@ -195,7 +195,7 @@ async def test_a_program_is_told_from_its_start_to_its_last_words():
                 Rule(tool="echo", do=Behaviour(drop="after_run", exit_code=3)),
             )
             for tool, given in (("add", {"a": 1, "b": 2}), ("echo", {"text": "hello"})):
-                with suppress(MainstayError):
+                with suppress(ToolkeepError):
                     await client.call_tool(tool, given)
     texts = [(one.move, one.text or one.body) for one in told]
     assert texts[0] == (Move.OPENED, "")
@@ -212,13 +212,13 @@ async def test_a_program_is_told_from_its_start_to_its_last_words():
 def test_whoever_does_not_look_on_does_not_pay_for_it():
     script = """
 import asyncio, sys
-from mainstay import Client
-from mainstay.testing import ScriptedServer
+from toolkeep import Client
+from toolkeep.testing import ScriptedServer
 
 async def main():
     async with ScriptedServer.local() as server, Client(server.url) as client:
         await client.call_tool("echo", {"text": "hello"})
-    print("mainstay._wire.tap" in sys.modules)
+    print("toolkeep._wire.tap" in sys.modules)
 
 asyncio.run(main())
 """

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 import pytest
 from yarl import URL
 
-from mainstay._rules.classify import Trouble
-from mainstay._wire.attempt import Attempt
-from mainstay._wire.fault import WireFault
-from mainstay._wire.link import Link
-from mainstay._wire.turn import Address
-from mainstay.config import ServerSpec
 from tests.engine.certificates import HttpProxy
+from toolkeep._rules.classify import Trouble
+from toolkeep._wire.attempt import Attempt
+from toolkeep._wire.fault import WireFault
+from toolkeep._wire.link import Link
+from toolkeep._wire.turn import Address
+from toolkeep.config import ServerSpec
 
 BOUND = 10.0
 BIG = 20_000_000

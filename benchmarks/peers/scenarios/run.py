@@ -1,4 +1,4 @@
-"""Drives every client through the scenarios of `mainstay.testing.scenarios`, and writes it down.
+"""Drives every client through the scenarios of `toolkeep.testing.scenarios`, and writes it down.
 
     python benchmarks/peers/scenarios/run.py [NAME …]
 
@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mainstay.testing.scenarios import SCENARIOS, Report, Scenario, Verdict, run, table
+from toolkeep.testing.scenarios import SCENARIOS, Report, Scenario, Verdict, run, table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
@@ -28,8 +28,8 @@ RESULTS = HERE / "results.json"
 PAGE = ROOT / "docs" / "reference" / "scenarios.md"
 
 PLACES = {
-    "mainstay_client": ".venv",
-    "mainstay_runtime": ".venv",
+    "toolkeep_client": ".venv",
+    "toolkeep_runtime": ".venv",
     "sdk_client": ".venv-peers",
     "fastmcp_client": ".venv-peers",
     "openai_agents_server": ".venv-peers",
@@ -121,7 +121,7 @@ TEXT = """\
 
 # Clients in trouble
 
-The scenarios of `mainstay.testing.scenarios`, and what ten clients make of them. `make scenarios`
+The scenarios of `toolkeep.testing.scenarios`, and what ten clients make of them. `make scenarios`
 runs all of it again. [A client of your own](../how-to/drive-a-client.md) takes an adapter of twenty
 lines, like [those of this table](../../benchmarks/peers/scenarios/adapters).
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mainstay.config.approval import FileApprovals, MemoryApprovals, approve, default_path
-from mainstay.config.configuration import Configuration
-from mainstay.config.loading import USUAL_PLACES, load
-from mainstay.errors import ConfigError
+from toolkeep.config.approval import FileApprovals, MemoryApprovals, approve, default_path
+from toolkeep.config.configuration import Configuration
+from toolkeep.config.loading import USUAL_PLACES, load
+from toolkeep.errors import ConfigError
 
 pytestmark = pytest.mark.requirement("C4")
 
@@ -68,7 +68,7 @@ def test_a_named_source_is_not_asked_about(tmp_path: Path):
     for source, env in [
         (path, {}),
         (str(path), {}),
-        (None, {"MAINSTAY_CONFIG": str(path)}),
+        (None, {"TOOLKEEP_CONFIG": str(path)}),
         ({"tools": PROGRAM}, {}),
     ]:
         found = load(source, env=env, cwd=tmp_path, approvals=MemoryApprovals())

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mainstay.config.approval import MemoryApprovals
-from mainstay.config.configuration import Configuration, difference
-from mainstay.config.draft import Steps
-from mainstay.config.loading import load
-from mainstay.config.positions import lines_of_json
-from mainstay.config.words import OURS
-from mainstay.errors import ConfigError
+from toolkeep.config.approval import MemoryApprovals
+from toolkeep.config.configuration import Configuration, difference
+from toolkeep.config.draft import Steps
+from toolkeep.config.loading import load
+from toolkeep.config.positions import lines_of_json
+from toolkeep.config.words import OURS
+from toolkeep.errors import ConfigError
 
-pytestmark = pytest.mark.filterwarnings("ignore::mainstay.config.spec.ConfigWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::toolkeep.config.spec.ConfigWarning")
 
 SECRET = "hunter2hunter2"
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from mainstay.config import ServerSpec
-from mainstay.config.approval import MemoryApprovals
-from mainstay.config.configuration import Configuration
-from mainstay.config.draft import Input
-from mainstay.config.loading import load
-from mainstay.config.spec import ConfigWarning
-from mainstay.errors import ConfigError
+from toolkeep.config import ServerSpec
+from toolkeep.config.approval import MemoryApprovals
+from toolkeep.config.configuration import Configuration
+from toolkeep.config.draft import Input
+from toolkeep.config.loading import load
+from toolkeep.config.spec import ConfigWarning
+from toolkeep.errors import ConfigError
 
 pytestmark = pytest.mark.requirement("C1")
 
@@ -137,7 +137,7 @@ def test_vscode_settings_hold_the_servers_under_mcp():
 
 
 def test_toml_with_defaults_that_a_server_overrides():
-    found = loaded("mainstay.toml")
+    found = loaded("toolkeep.toml")
     research, files = found.servers
     assert (research.timeouts.call, research.timeouts.connect) == (90, 4)
     assert research.headers == {"x-tenant": "blue"}
@@ -148,7 +148,7 @@ def test_toml_with_defaults_that_a_server_overrides():
     assert files.headers == {}
     assert found.disabled == {"later": "enabled is false"}
     place = str(found.origins["research"]["api_key"])
-    assert place.endswith("mainstay.toml:8")
+    assert place.endswith("toolkeep.toml:8")
 
 
 def test_our_own_words_in_python():

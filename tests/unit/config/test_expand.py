@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.config.expand import expand
-from mainstay.errors import ConfigError
+from toolkeep.config.expand import expand
+from toolkeep.errors import ConfigError
 
 ENV = {"HOST": "example.com", "EMPTY": "", "NESTED": "${HOST}", "_x9": "odd", "DOLLAR": "$"}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mainstay import Client, ConfigError, ServerSpec
-from mainstay._catalogue.builtin import builtin, tool
+from toolkeep import Client, ConfigError, ServerSpec
+from toolkeep._catalogue.builtin import builtin, tool
 
 
 def plain(n: int) -> int:

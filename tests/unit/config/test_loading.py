@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from mainstay.config import ServerSpec, Timeouts
-from mainstay.config.approval import MemoryApprovals
-from mainstay.config.configuration import Configuration, difference
-from mainstay.config.loading import USUAL_PLACES, load
-from mainstay.config.spec import ConfigWarning
-from mainstay.errors import ConfigError
+from toolkeep.config import ServerSpec, Timeouts
+from toolkeep.config.approval import MemoryApprovals
+from toolkeep.config.configuration import Configuration, difference
+from toolkeep.config.loading import USUAL_PLACES, load
+from toolkeep.config.spec import ConfigWarning
+from toolkeep.errors import ConfigError
 
 URL = "http://localhost:8000/mcp"
 JSON = '{"mcpServers": {"%s": {"url": "http://localhost:8000/mcp"}}}'
@@ -43,20 +43,20 @@ def test_the_first_of_the_usual_places_is_taken(tmp_path: Path):
         put(tmp_path, place, describing(place, f"place{number}"))
         assert names(load(env=env, cwd=tmp_path)) == [f"place{number}"]
     put(tmp_path, "sub/named.json", JSON % "named")
-    env["MAINSTAY_CONFIG"] = "sub/named.json"
+    env["TOOLKEEP_CONFIG"] = "sub/named.json"
     assert names(load(env=env, cwd=tmp_path)) == ["named"]
     assert names(load({"argument": URL}, env=env, cwd=tmp_path)) == ["argument"]
 
 
 def test_where_nothing_is_configured_that_is_said(tmp_path: Path):
-    with pytest.warns(ConfigWarning, match=r"mainstay\.toml"):
+    with pytest.warns(ConfigWarning, match=r"toolkeep\.toml"):
         assert load(env={}, cwd=tmp_path).servers == ()
 
 
 def test_a_named_file_that_is_missing_is_not_passed_over(tmp_path: Path):
     put(tmp_path, "mcp.json", JSON % "other")
     with pytest.raises(ConfigError) as caught:
-        load(env={"MAINSTAY_CONFIG": "gone.json"}, cwd=tmp_path)
+        load(env={"TOOLKEEP_CONFIG": "gone.json"}, cwd=tmp_path)
     assert caught.value.file == "gone.json"
 
 
@@ -111,7 +111,7 @@ def _each_kind(folder: Path) -> list[Path]:
 
 @pytest.mark.requirement("C2")
 def test_a_default_that_is_joined_with_a_servers_own_says_where_it_came_from(tmp_path: Path):
-    file = tmp_path / "mainstay.toml"
+    file = tmp_path / "toolkeep.toml"
     file.write_text(
         "[defaults]\ntimeouts = {call = 20, connect = 4}\n"
         f"[servers.kit]\nurl = {URL!r}\ntimeouts = {{call = 90}}\n"

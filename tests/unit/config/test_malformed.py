@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.config.approval import MemoryApprovals
-from mainstay.config.loading import load
-from mainstay.errors import ConfigError
+from toolkeep.config.approval import MemoryApprovals
+from toolkeep.config.loading import load
+from toolkeep.errors import ConfigError
 
 URL = '"url": "http://localhost:1/"'
 
@@ -37,9 +37,9 @@ def claude(entry: str, **expected: object) -> Case:
 
 
 def toml(entry: str, **expected: object) -> Case:
-    """One server of a `mainstay.toml`, from the second line on."""
+    """One server of a `toolkeep.toml`, from the second line on."""
     content = f"[servers.kit]\n{entry}\n"
-    return Case("mainstay.toml", content, **{"line": 2, "server": "kit", **expected})
+    return Case("toolkeep.toml", content, **{"line": 2, "server": "kit", **expected})
 
 
 def environment(**env: str) -> Case:
@@ -50,7 +50,7 @@ def environment(**env: str) -> Case:
 NOT_EVEN_A_DOCUMENT = {
     "empty JSON": Case("mcp.json", ""),
     "blank JSON": Case("mcp.json", " \n\t\n"),
-    "empty TOML": Case("mainstay.toml", ""),
+    "empty TOML": Case("toolkeep.toml", ""),
     "empty .env": Case("kit.env", "\n"),
     "not JSON": Case("mcp.json", "mcpServers: {}", 1),
     "YAML": Case("mcp.json", "mcpServers:\n  kit:\n", 1),
@@ -68,9 +68,9 @@ NOT_EVEN_A_DOCUMENT = {
     "a number without end": Case("mcp.json", '{"mcpServers": ' + "9" * 5000 + "}"),
     "deep": Case("mcp.json", '{"mcpServers": ' + "[" * 100 + "]" * 100 + "}"),
     "very deep": Case("mcp.json", "[" * 100_000 + "]" * 100_000),
-    "a key of many parts": Case("mainstay.toml", "a." * 400_000 + "b = 1"),
-    "deep TOML": Case("mainstay.toml", "a = " + "[" * 100 + "]" * 100),
-    "very deep TOML": Case("mainstay.toml", "a = " + "[" * 5000 + "]" * 5000),
+    "a key of many parts": Case("toolkeep.toml", "a." * 400_000 + "b = 1"),
+    "deep TOML": Case("toolkeep.toml", "a = " + "[" * 100 + "]" * 100),
+    "very deep TOML": Case("toolkeep.toml", "a = " + "[" * 5000 + "]" * 5000),
     "huge": Case("mcp.json", '{"mcpServers": {}}' + " " * 1024 * 1024),
     "UTF-16": Case("mcp.json", '{"mcpServers": {}}'.encode("utf-16")),
     "UTF-16 without its mark": Case("mcp.json", '{"mcpServers": {}}'.encode("utf-16-le")),
@@ -79,10 +79,10 @@ NOT_EVEN_A_DOCUMENT = {
     "a picture": Case("mcp.json", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 1),
     "TOML without quotes": toml("url = http://localhost:1/", server=None),
     "TOML with one table twice": Case(
-        "mainstay.toml", "[servers.kit]\nurl='http://[::1]/'\n[servers.kit]\n", 3
+        "toolkeep.toml", "[servers.kit]\nurl='http://[::1]/'\n[servers.kit]\n", 3
     ),
     "TOML with one key twice": toml("mode = 'auto'\nmode = 'auto'", line=3, server=None),
-    "JSON in a TOML file": Case("mainstay.toml", '{"mcpServers": {}}', 1),
+    "JSON in a TOML file": Case("toolkeep.toml", '{"mcpServers": {}}', 1),
     ".env without an equals sign": Case("kit.env", "A=1\nMCP_SERVER_KIT_URL\n", 2),
     ".env with an open quote": Case("kit.env", 'MCP_SERVER_KIT_URL="http://localhost', 1),
     ".env with one name twice": Case("kit.env", "A=1\n\nA=2", 3, key="A"),
@@ -103,12 +103,12 @@ NOT_SERVERS = {
         "mcp.json", '{"mcpServers":\n{"kit": []}}', 2, server="kit", key="kit"
     ),
     "an unknown frame": Case("mcp.json", '{\n"clients": {}}', 2, server="clients", key="url"),
-    "TOML with an unknown frame": Case("mainstay.toml", "[clients.kit]\nx = 1", 1, key="clients"),
-    "TOML with defaults that are none": Case("mainstay.toml", "defaults = 5", 1, key="defaults"),
+    "TOML with an unknown frame": Case("toolkeep.toml", "[clients.kit]\nx = 1", 1, key="clients"),
+    "TOML with defaults that are none": Case("toolkeep.toml", "defaults = 5", 1, key="defaults"),
     "TOML with an unknown default": Case(
-        "mainstay.toml", "[defaults]\ncolour = 1", 2, key="colour"
+        "toolkeep.toml", "[defaults]\ncolour = 1", 2, key="colour"
     ),
-    "TOML with one address for all": Case("mainstay.toml", "[defaults]\nurl = 'x'", 2, key="url"),
+    "TOML with one address for all": Case("toolkeep.toml", "[defaults]\nurl = 'x'", 2, key="url"),
     "a tool service that is a list": Case(
         "mcp.json", '{"tool_service": []}', 1, key="tool_service"
     ),

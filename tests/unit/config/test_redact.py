@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mainstay.config.redact import HIDDEN, is_secret_name, redact_args, redact_url, secrets_of_url
+from toolkeep.config.redact import HIDDEN, is_secret_name, redact_args, redact_url, secrets_of_url
 
 SECRET = "QxZ7hunter2"
 

@@ -1,4 +1,4 @@
-"""The schema of `mainstay.toml` says what reading it says."""
+"""The schema of `toolkeep.toml` says what reading it says."""
 
 import tomllib
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from mainstay.config import ServerSpec
-from mainstay.config.loading import load
-from mainstay.config.schemas import schema
-from mainstay.config.words import OF_ONE_SERVER, OURS
-from mainstay.errors import ConfigError
+from toolkeep.config import ServerSpec
+from toolkeep.config.loading import load
+from toolkeep.config.schemas import schema
+from toolkeep.config.words import OF_ONE_SERVER, OURS
+from toolkeep.errors import ConfigError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "config"
 VALIDATOR = jsonschema_rs.validator_for(schema())
@@ -46,7 +46,7 @@ BAD = [
 
 def told(text: str, tmp_path: Path) -> bool:
     """Whether reading it says that it is right."""
-    path = tmp_path / "mainstay.toml"
+    path = tmp_path / "toolkeep.toml"
     path.write_text(text)
     try:
         load(path, env={})
@@ -68,7 +68,7 @@ def test_it_refuses_what_cannot(text: str, tmp_path: Path):
 
 
 def test_it_takes_our_own_example():
-    assert VALIDATOR.is_valid(tomllib.loads((FIXTURES / "mainstay.toml").read_text()))
+    assert VALIDATOR.is_valid(tomllib.loads((FIXTURES / "toolkeep.toml").read_text()))
 
 
 def test_it_is_a_schema_and_a_new_one_each_time():

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay import Client
-from mainstay.config import TLS, ServerSpec, Timeouts
-from mainstay.config.spec import ConfigWarning
-from mainstay.errors import ConfigError
+from toolkeep import Client
+from toolkeep.config import TLS, ServerSpec, Timeouts
+from toolkeep.config.spec import ConfigWarning
+from toolkeep.errors import ConfigError
 
 URL = "http://localhost:8000/mcp"
 SECRET = "hunter2"
@@ -236,8 +236,8 @@ def test_references_are_expanded_everywhere_and_numbers_read_from_texts():
 
 
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MAINSTAY_TEST_HOST", "localhost")
-    assert ServerSpec.parse("http://${MAINSTAY_TEST_HOST}/mcp").url == "http://localhost/mcp"
+    monkeypatch.setenv("TOOLKEEP_TEST_HOST", "localhost")
+    assert ServerSpec.parse("http://${TOOLKEEP_TEST_HOST}/mcp").url == "http://localhost/mcp"
 
 
 def test_an_empty_proxy_means_none():

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mainstay import Client
-from mainstay.config import ServerSpec
-from mainstay.config.spec import ConfigWarning
-from mainstay.errors import ConfigError, ServerUnavailable
+from toolkeep import Client
+from toolkeep.config import ServerSpec
+from toolkeep.config.spec import ConfigWarning
+from toolkeep.errors import ConfigError, ServerUnavailable
 
 URL = "http://localhost:8000/mcp"
 SECRET = "hunter2"

@@ -9,10 +9,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from mainstay.config import ServerSpec, load, schema
-from mainstay.config.approval import MemoryApprovals
-from mainstay.config.tools import DERIVED, guides_of
-from mainstay.errors import ConfigError
+from toolkeep.config import ServerSpec, load, schema
+from toolkeep.config.approval import MemoryApprovals
+from toolkeep.config.tools import DERIVED, guides_of
+from toolkeep.errors import ConfigError
 
 URL = "http://localhost:8000/mcp"
 SECRET = "hunter2"
@@ -196,7 +196,7 @@ def test_the_words_of_other_products_for_their_tools_are_known(frame: str, word:
 
 
 def test_a_file_of_prompts_is_looked_for_beside_the_configuration(tmp_path: Path):
-    path = tmp_path / "mainstay.toml"
+    path = tmp_path / "toolkeep.toml"
     path.write_text(f"[servers.a]\nurl = '{URL}'\nprompts_file = 'p/a.md'\n")
     assert load(path, env={}, cwd="/")["a"].prompts_file == str(tmp_path / "p" / "a.md")
 

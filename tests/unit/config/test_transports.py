@@ -7,8 +7,8 @@ import pytest
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
-from mainstay.config import ServerSpec
-from mainstay.errors import ConfigError
+from toolkeep.config import ServerSpec
+from toolkeep.errors import ConfigError
 
 URL, PROGRAM = {"url": "http://localhost:8000/mcp"}, {"command": "python"}
 

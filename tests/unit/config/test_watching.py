@@ -10,12 +10,12 @@ from typing import Any
 import anyio
 import pytest
 
-from mainstay.config.approval import MemoryApprovals
-from mainstay.config.configuration import Difference
-from mainstay.config.draft import Input
-from mainstay.config.loading import USUAL_PLACES, load
-from mainstay.config.watching import watch
-from mainstay.errors import ConfigError
+from toolkeep.config.approval import MemoryApprovals
+from toolkeep.config.configuration import Difference
+from toolkeep.config.draft import Input
+from toolkeep.config.loading import USUAL_PLACES, load
+from toolkeep.config.watching import watch
+from toolkeep.errors import ConfigError
 
 BOUND = 10
 
@@ -151,7 +151,7 @@ async def test_without_a_source_the_usual_places_are_watched(tmp_path: Path):
     before = load(env={}, cwd=tmp_path)
     edits = watch(since=before, env={}, cwd=tmp_path, notice=bell.notice)
     async with aclosing(edits):
-        (tmp_path / "mainstay.toml").write_text("[servers]\nb = 'http://localhost:2/'\n")
+        (tmp_path / "toolkeep.toml").write_text("[servers]\nb = 'http://localhost:2/'\n")
         with anyio.fail_after(BOUND):
             found = await anext(edits)
         assert isinstance(found, Difference)

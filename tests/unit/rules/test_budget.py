@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules.budget import Backoff, Deadline, TokenBucket
+from toolkeep._rules.budget import Backoff, Deadline, TokenBucket
 
 moments = st.floats(min_value=0, max_value=1e6)
 seconds = st.floats(min_value=0, max_value=1e4)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules.classify import (
+from toolkeep._rules.classify import (
     SESSION_ROWS,
     Evidence,
     RpcError,
@@ -19,9 +19,9 @@ from mainstay._rules.classify import (
     classify,
     parse_retry_after,
 )
-from mainstay._wire import jsonrpc
-from mainstay.errors import ConfigError, Delivery, Failure, FailureKind
-from mainstay.testing import ALL_LOSSES
+from toolkeep._wire import jsonrpc
+from toolkeep.errors import ConfigError, Delivery, Failure, FailureKind
+from toolkeep.testing import ALL_LOSSES
 
 RECORDED = json.loads(Path(__file__).with_name("session_answers.json").read_text(encoding="utf-8"))
 REQUEST_ID = 7

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules.era import Verdict, probe_bound, supported_versions, verdict
-from mainstay.errors import Delivery, Failure, FailureKind
+from toolkeep._rules.era import Verdict, probe_bound, supported_versions, verdict
+from toolkeep.errors import Delivery, Failure, FailureKind
 
 MODERN = ("2026-07-28", "2027-01-01")
 LEGACY = ("2024-11-05", "2025-11-25")

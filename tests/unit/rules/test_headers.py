@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules.headers import (
+from toolkeep._rules.headers import (
     NEUTRAL,
     REFUSED,
     HeaderRefused,

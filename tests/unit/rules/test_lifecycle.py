@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from mainstay._rules.lifecycle import (
+from toolkeep._rules.lifecycle import (
     CLIENT_LEGAL,
     LEGAL,
     ClientState,

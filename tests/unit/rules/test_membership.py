@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules import membership
-from mainstay._rules.budget import Backoff
-from mainstay._rules.lifecycle import IllegalMove
-from mainstay._rules.membership import (
+from toolkeep._rules import membership
+from toolkeep._rules.budget import Backoff
+from toolkeep._rules.lifecycle import IllegalMove
+from toolkeep._rules.membership import (
     MEMBER_LEGAL,
     Health,
     Member,
@@ -19,8 +19,8 @@ from mainstay._rules.membership import (
     wait_for_check,
     wait_for_try,
 )
-from mainstay.errors import AuthNeeded, CallRejected, ServerUnavailable
-from mainstay.failures import Delivery, Failure, FailureKind
+from toolkeep.errors import AuthNeeded, CallRejected, ServerUnavailable
+from toolkeep.failures import Delivery, Failure, FailureKind
 
 IDLE = Member("a", "server a")
 ERROR = OSError("gone")

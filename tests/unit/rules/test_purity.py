@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import mainstay._rules
+import toolkeep._rules
 
 FORBIDDEN = {
     *(
@@ -24,7 +24,7 @@ FORBIDDEN = {
 }
 WAITING = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
 
-FOLDER = Path(mainstay._rules.__path__[0])
+FOLDER = Path(toolkeep._rules.__path__[0])
 FILES = sorted(FOLDER.glob("**/*.py"))
 
 

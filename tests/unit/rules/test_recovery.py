@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mainstay._rules.recovery import Channel, Decision, Policy, Standing, Step, decide
-from mainstay.errors import Delivery, Failure, FailureKind
+from toolkeep._rules.recovery import Channel, Decision, Policy, Standing, Step, decide
+from toolkeep.errors import Delivery, Failure, FailureKind
 
 BACKOFF = 2.0
 ANSWERED = Delivery.ANSWERED

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules.schema import (
+from toolkeep._rules.schema import (
     LONGEST_TEXT,
     MOST_DEPTH,
     MOST_NODES,
@@ -328,7 +328,7 @@ checker_of_search = checker(SEARCH)
 
 
 def test_importing_the_rules_does_not_load_the_validator():
-    code = "import sys, mainstay._rules.schema; sys.exit('jsonschema_rs' in sys.modules)"
+    code = "import sys, toolkeep._rules.schema; sys.exit('jsonschema_rs' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     assert done.returncode == 0
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mainstay._wire.eventstream import EventDecoder, EventTooLarge, ServerEvent
+from toolkeep._wire.eventstream import EventDecoder, EventTooLarge, ServerEvent
 
 LIMIT = 10_000
 BOM = b"\xef\xbb\xbf"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay._rules.classify import RpcError
-from mainstay._wire import jsonrpc
+from toolkeep._rules.classify import RpcError
+from toolkeep._wire import jsonrpc
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),

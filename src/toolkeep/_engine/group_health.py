@@ -1,0 +1,64 @@
+"""Asking one member for signs of life, again and again, for as long as it is connected.
+
+A check asks on the session there is. The first one comes at a random moment of the interval, so
+that fifty servers that were opened together are not asked together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Never, cast
+
+from toolkeep._rules.budget import Backoff
+from toolkeep._rules.membership import Health, health_after, wait_for_check
+from toolkeep._wire.cancelling import cancellations, is_cancelled
+
+Ping = Callable[[], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What one check found."""
+
+    health: Health
+    error: BaseException | None = None
+    latency: float | None = None
+
+
+async def watch(
+    ping: Ping, interval: float, within: float, backoff: Backoff, tell: Callable[[Beat], None]
+) -> Never:
+    """Check until cancelled."""
+    misses, wait = 0, interval * random.random()
+    while True:
+        await asyncio.sleep(wait)
+        beat = await check(ping, within)
+        misses = misses + 1 if beat.health is Health.DOWN else 0
+        tell(beat)
+        wait = wait_for_check(
+            beat.health, misses, backoff, interval=interval, jitter=random.random()
+        )
+
+
+async def check(ping: Ping, within: float) -> Beat:
+    clock, before = asyncio.get_running_loop().time, cancellations()
+    started = clock()
+    try:
+        async with asyncio.timeout(within):
+            said = await ping()
+    except asyncio.CancelledError as error:
+        if is_cancelled(before):
+            raise
+        return Beat(Health.DOWN, error)
+    except Exception as error:
+        return Beat(health_after(error), error, None)
+    took = said if isinstance(said, float) else clock() - started
+    return Beat(Health.HEALTHY, latency=took)
+
+
+def ping_of(server: object) -> Ping | None:
+    ping = getattr(server, "ping", None)
+    return cast("Ping", ping) if callable(ping) else None

@@ -1,0 +1,37 @@
+"""Doing what was decided about a connection after a failure."""
+
+from __future__ import annotations
+
+from toolkeep._engine.connection import Connection
+from toolkeep._engine.keeper import Keeper
+from toolkeep._engine.outgoing import Outgoing, Setback
+from toolkeep._rules.recovery import Step
+from toolkeep.errors import ToolkeepError
+
+
+async def mend(keeper: Keeper, step: Step, setback: Setback, outgoing: Outgoing) -> bool:
+    """Take the step. False: it did not help, and the failure stands."""
+    if step is Step.REAUTHORIZE:
+        return await keeper.renewing.renew(setback.auth_epoch, setback.failure)
+    if step is Step.RELIST:
+        return await _relist(outgoing)
+    if setback.connection is not None:
+        _give_up(keeper, step, setback.connection, setback.failure.kind.value)
+    return True
+
+
+def _give_up(keeper: Keeper, step: Step, connection: Connection, reason: str) -> None:
+    if step is Step.REPLACE:
+        keeper.retire(connection, lost=True, reason=reason)
+    elif step is Step.RENEGOTIATE:
+        keeper.renegotiate(connection, reason)
+
+
+async def _relist(outgoing: Outgoing) -> bool:
+    if outgoing.relist is None:
+        return False
+    try:
+        await outgoing.relist()
+    except ToolkeepError:
+        return False
+    return True

@@ -1,0 +1,111 @@
+"""What a client knows about its server's tools: their schemas, checked once, and their marks.
+
+Filled by `list_tools` alone; a call never lists by itself. A malformed tool is left out and said
+so, the others are kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
+from mcp_types import Tool
+from pydantic import ValidationError
+
+from toolkeep._rules import schema
+
+logger = logging.getLogger("toolkeep.tools")
+
+
+@dataclass
+class KnownTool:
+    """One listed tool. Its schemas are compiled when first needed, then kept."""
+
+    server: str
+    tool: Tool
+
+    @property
+    def repeatable(self) -> bool:
+        """The server's word that running it twice is harmless."""
+        marks = self.tool.annotations
+        return bool(marks and (marks.read_only_hint or marks.idempotent_hint))
+
+    @cached_property
+    def arguments(self) -> schema.Checker:
+        return self._compiled(self.tool.input_schema, "arguments")
+
+    @cached_property
+    def output(self) -> schema.Checker | None:
+        found = self.tool.output_schema
+        return None if found is None else self._compiled(found, "result")
+
+    @cached_property
+    def _header_map(self) -> dict[tuple[str, ...], str]:
+        return x_mcp_header_map(self.tool.input_schema)
+
+    def param_headers(self, arguments: Mapping[str, Any]) -> dict[str, str]:
+        """The `Mcp-Param-*` headers that a modern call mirrors from its arguments."""
+        found = mcp_param_headers(self._header_map, arguments)
+        return {name.lower(): value for name, value in found.items()}
+
+    def _compiled(self, found: Mapping[str, Any], what: str) -> schema.Checker:
+        checker = schema.compile(found, what=what)
+        if not checker.usable:
+            logger.warning(
+                "%s: the %s of %s are not checked: %s",
+                self.server,
+                what,
+                self.tool.name,
+                checker.reason,
+            )
+        return checker
+
+
+class Toolbook:
+    """The tools of the last complete listing, by name.
+
+    Never changes; an expired one still marks and checks calls, since it is the best that is known,
+    but the next `list_tools` lists again.
+    """
+
+    def __init__(self, server: str, raw_tools: Iterable[Any], *, modern: bool) -> None:
+        self.expires_at: float | None = None
+        """Until when the server vouches for it, in seconds since the epoch."""
+        self.ttl = 0.0
+        """For how many seconds it did, when it was listed; 0: it does not say."""
+        self.public = False
+        """Whether the server says that everybody is told the same."""
+        self.tools: list[Tool] = []
+        self._known: dict[str, KnownTool] = {}
+        for raw in raw_tools:
+            tool = _parsed(server, raw, modern=modern)
+            if tool is not None and tool.name not in self._known:
+                self.tools.append(tool)
+                self._known[tool.name] = KnownTool(server, tool)
+
+    @property
+    def expired(self) -> bool:
+        return self.expires_at is not None and time.time() >= self.expires_at
+
+    def get(self, name: str) -> KnownTool | None:
+        return self._known.get(name)
+
+
+def _parsed(server: str, raw: Any, *, modern: bool) -> Tool | None:
+    try:
+        tool = Tool.model_validate(raw, by_name=False)
+    except ValidationError as error:
+        where = error.errors(include_url=False, include_input=False)[0]["loc"]
+        logger.warning("%s: a malformed tool is left out (%s)", server, ".".join(map(str, where)))
+        return None
+    # 2026-07-28: a client MUST leave out tools whose header annotations are invalid.
+    reason = find_invalid_x_mcp_header(tool.input_schema) if modern else None
+    if reason is not None:
+        logger.warning("%s: %s is left out, invalid x-mcp-header: %s", server, tool.name, reason)
+        return None
+    return tool
