@@ -1,6 +1,5 @@
 """The rules of the house that no other tool checks."""
 
-import ast
 import os
 import re
 import subprocess
@@ -11,10 +10,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
-
-LONGEST_MODULE = 300
-LONGEST_FUNCTION = 50
-"""Lines of code, the docstring not counted. Most should be far shorter."""
 
 SKIPPED = frozenset({".git", ".venv", "__pycache__", "build", "dist", "node_modules"})
 
@@ -62,30 +57,6 @@ def test_no_file_names_a_registry_or_a_place_on_a_machine():
 
 def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
-
-
-def test_modules_are_short():
-    lengths = {path.relative_to(SOURCE): len(path.read_text().splitlines()) for path in modules()}
-    assert {path: n for path, n in lengths.items() if n >= LONGEST_MODULE} == {}
-
-
-def test_functions_are_short():
-    offenders = [
-        f"{path.relative_to(SOURCE)}:{function.lineno} {function.name}: {length_of(function)}"
-        for path in modules()
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        if length_of(function) >= LONGEST_FUNCTION
-    ]
-    assert not offenders
-
-
-def length_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    lines = (function.end_lineno or function.lineno) - function.lineno + 1
-    if ast.get_docstring(function) is not None:
-        docstring = function.body[0]
-        lines -= (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
-    return lines
 
 
 @pytest.mark.parametrize("word", UNFINISHED)
