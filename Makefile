@@ -16,7 +16,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install --quiet --cons
 TEST  := $(BIN)/python -m pytest tests $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadscope)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench bench-gate chaos interop conformance scenarios peers docs lint types format snapshot clean
+.PHONY: help install demo test check bench bench-gate shape chaos interop conformance scenarios peers docs lint types format snapshot clean
 
 help:
 	@echo "make install    the virtual environment, with toolkeep and the tools in it"
@@ -25,6 +25,7 @@ help:
 	@echo "make check      all that CI runs: format, lint, types, imports, docs, tests, coverage"
 	@echo "make bench      what a call costs, beside others; ten minutes (QUICK=1: whether it runs)"
 	@echo "make bench-gate  instructions for one call, where valgrind is; fails when they have grown"
+	@echo "make shape      files, lines and classes that a call runs through, beside other packages"
 	@echo "make chaos      100,000 calls in a world full of trouble; CALLS=20000 SEED=12 for others"
 	@echo "make interop    other people's servers, from npm and PyPI, and the table of what works"
 	@echo "make conformance  the protocol's own suite, and its table"
@@ -96,6 +97,19 @@ bench: $(STAMP) $(if $(QUICK),,.venv-peers/.installed .venv-mcp1/.installed)
 
 bench-gate: $(STAMP)
 	$(BIN)/python -m benchmarks.gate $(ARGS)
+
+# In an environment of its own: psycopg is needed here only. ARGS=toolkeep measures no other package.
+SHAPE := .venv-shape/bin
+.venv-shape/.installed: pyproject.toml constraints.txt benchmarks/constraints-shape.txt
+	@$(call environment,.venv-shape)
+	$(SHAPE)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt hatchling
+	$(SHAPE)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+	  --constraint benchmarks/constraints-shape.txt --no-build-isolation --editable . \
+	  httpcore httpx mcp 'psycopg[binary]' psycopg-pool websockets
+	@touch $@
+
+shape: .venv-shape/.installed
+	@$(SHAPE)/python -m benchmarks.shape $(ARGS)
 
 # The same calls and the same troubles for the same seed. What it finds goes into the docs with
 # ARGS=--record.
