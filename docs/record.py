@@ -1,4 +1,4 @@
-"""`python docs/record.py`: records the failing acts of the demo into `docs/pictures/recovery.svg`.
+"""`python -m docs.record`: records the failing acts of the demo into `docs/pictures/recovery.svg`.
 
 What is drawn has run, a moment ago, with every claim checked; otherwise nothing is written. The
 picture is the same each time: no times, ports, paths or session ids are in it. It asks for no font
@@ -15,9 +15,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from toolkeep import demo
-from toolkeep.demo.acts import PICTURED
-from toolkeep.demo.screen import WIDTH, Painted
+from examples import demo
+from examples.demo.acts import PICTURED
+from examples.demo.screen import WIDTH, Painted
 
 PICTURE = Path(__file__).resolve().parent / "pictures" / "recovery.svg"
 

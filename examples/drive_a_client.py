@@ -2,8 +2,8 @@
 
 import asyncio
 
+from benchmarks.scenarios import SCENARIOS, run
 from toolkeep import Client
-from toolkeep.testing.scenarios import SCENARIOS, run
 
 
 class Adapter:

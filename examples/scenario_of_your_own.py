@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from benchmarks.scenarios import Stage, run, scenario
 from toolkeep.testing import Behaviour, Rule
-from toolkeep.testing.scenarios import Stage, run, scenario
 
 ADAPTER = f"{Path(__file__).with_name('drive_a_client.py')}:Adapter"
 

@@ -14,7 +14,7 @@ from functools import partial
 from textwrap import fill
 from types import ModuleType, UnionType
 
-PROGRAMS = frozenset({"toolkeep.cli", "toolkeep.demo"})
+PROGRAMS = frozenset({"toolkeep.cli"})
 """Their interface is the command line."""
 WIDTH = 120
 HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then run it again. -->"
@@ -23,7 +23,6 @@ HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then
 def modules() -> list[str]:
     """Every public module, with those of the packages that have public ones."""
     found = ["toolkeep", *below("toolkeep"), *below("toolkeep.adapters"), *below("toolkeep.stores")]
-    found.append("toolkeep.testing.scenarios")
     return sorted(name for name in found if name not in PROGRAMS)
 
 

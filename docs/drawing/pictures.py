@@ -35,7 +35,7 @@ PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # -- layers -----------------------------------------------------------------------------------
 
 FLOORS: list[tuple[str, str, str]] = [
-    ("cli demo _doctor", "the toolkeep command, and what it shows and finds", BLUE),
+    ("cli _doctor", "the toolkeep command, and what it shows and finds", BLUE),
     ("testing", "a scriptable server, a fault proxy: for your tests, too", BLUE),
     ("adapters telemetry", "five agent frameworks; log lines, spans, metrics", BLUE),
     ("blocking compose", "without an event loop; several calls as one", BLUE),

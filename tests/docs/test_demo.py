@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from toolkeep import demo
-from toolkeep.demo.acts import FORGET, OPEN
-from toolkeep.demo.stage import Stage
+from examples import demo
+from examples.demo.acts import FORGET, OPEN
+from examples.demo.stage import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "pictures" / "recovery.svg"
@@ -29,7 +29,7 @@ LONGEST = 20.0
 
 BROKEN_PROMISE = """
 import sys
-from toolkeep import demo
+from examples import demo
 from toolkeep.testing import SessionLoss
 
 sys.exit(demo.main(SessionLoss(status=410, source="nobody: no row of the table knows it")))
@@ -38,7 +38,7 @@ WITHOUT_RICH = """
 import asyncio, sys
 
 sys.modules["rich"] = sys.modules["typer"] = None
-from toolkeep import demo
+from examples import demo
 
 sys.exit(demo.verdict(asyncio.run(demo.perform(demo.screen_for(sys.stdout), demo.ACTS[:4]))))
 """
@@ -56,6 +56,7 @@ def in_a_pipe(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         encoding="utf-8",
         timeout=PATIENCE,
         env=environment(**more),
+        cwd=ROOT,
         check=False,
     )
 
@@ -65,7 +66,7 @@ def on_a_terminal(*arguments: str) -> tuple[int, str]:
     ours, theirs = pty.openpty()
     try:
         child = subprocess.Popen(
-            [sys.executable, *arguments], stdout=theirs, stderr=theirs, env=environment()
+            [sys.executable, *arguments], stdout=theirs, stderr=theirs, env=environment(), cwd=ROOT
         )
         os.close(theirs)
         shown = b""
@@ -85,7 +86,7 @@ def too_wide(text: str) -> list[str]:
 
 def test_in_a_log_every_claim_holds():
     started = time.monotonic()
-    done = in_a_pipe("-m", "toolkeep.demo")
+    done = in_a_pipe("-m", "examples.demo")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert "✗" not in done.stdout
     assert done.stdout.count("    ✓ ") >= 2 * len(demo.ACTS)
@@ -147,7 +148,7 @@ def test_a_claim_that_does_not_hold_shows_what_differed():
 
 def test_the_picture_shows_what_the_demo_says_now(tmp_path: Path):
     again = tmp_path / "recovery.svg"
-    done = in_a_pipe(str(ROOT / "docs" / "record.py"), str(again))
+    done = in_a_pipe("-m", "docs.record", str(again))
     assert done.returncode == 0, done.stdout + done.stderr
     assert again.read_text("utf-8") == PICTURE.read_text("utf-8")
     assert ElementTree.parse(again).getroot().tag == "{http://www.w3.org/2000/svg}svg"

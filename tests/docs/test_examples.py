@@ -27,7 +27,8 @@ def name(value: object) -> str:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONUTF8": "1", "PYTHONWARNINGS": "error"}
+    """With the checkout on the path: two examples use benchmarks/scenarios."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "PYTHONWARNINGS": "error"}
 
 
 def output_of(example: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolkeep.testing.scenarios import (
+from benchmarks.scenarios import (
     SCENARIOS,
     Broken,
     Report,
@@ -22,7 +22,7 @@ from toolkeep.testing.scenarios import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ADAPTERS = ROOT / "benchmarks" / "peers" / "scenarios" / "adapters"
+ADAPTERS = ROOT / "benchmarks" / "scenarios" / "adapters"
 JOBS = 4
 pytestmark = pytest.mark.timeout(300)
 
@@ -186,7 +186,7 @@ def test_a_report_survives_json_and_is_a_table_whose_total_is_of_what_applies():
 
 
 def test_the_program_exits_with_1_for_a_client_that_fails():
-    command = [sys.executable, "-m", "toolkeep.testing.scenarios", f"{__file__}:Sayer", "restart"]
+    command = [sys.executable, "-m", "benchmarks.scenarios", f"{__file__}:Sayer", "restart"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "sayer: 0 passed, 1 failed"

@@ -1,4 +1,4 @@
-"""`toolkeep demo` and `toolkeep new-server`: how to begin."""
+"""`toolkeep new-server`: write a starter server."""
 
 from __future__ import annotations
 
@@ -7,23 +7,11 @@ from typing import Annotated
 
 import typer
 
-from toolkeep.cli.ending import do, run
+from toolkeep.cli.ending import do
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(demo)
     app.command("new-server")(new_server)
-
-
-def demo() -> None:
-    """See a client survive its servers, in a few seconds.
-
-    Three servers are started on this machine and made to fail. Exit code 1 if something that is
-    claimed does not hold.
-    """
-    from toolkeep.demo import show
-
-    run(show)
 
 
 def new_server(

@@ -7,6 +7,8 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable
 
+from examples.demo.claims import Claim
+from examples.demo.stage import Stage
 from toolkeep import (
     CallContext,
     CallEvent,
@@ -18,8 +20,6 @@ from toolkeep import (
     Progress,
     ToolkeepError,
 )
-from toolkeep.demo.claims import Claim
-from toolkeep.demo.stage import Stage
 from toolkeep.testing import Behaviour, Rule
 
 Act = tuple[str, Callable[[Stage], Awaitable[list[Claim]]]]

@@ -1,8 +1,8 @@
-"""`python -m toolkeep.demo`."""
+"""`python -m examples.demo`."""
 
 import sys
 
-from toolkeep.demo import main
+from examples.demo import main
 
 if __name__ == "__main__":
     try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from benchmarks.scenarios.scenario import scenario
+from benchmarks.scenarios.stage import PROMPT, Stage
 from toolkeep.testing.losses import GO_SDK, TYPESCRIPT_400
-from toolkeep.testing.scenarios.scenario import scenario
-from toolkeep.testing.scenarios.stage import PROMPT, Stage
 from toolkeep.testing.script import Behaviour, Rule
 
 _AT_ONCE = 8

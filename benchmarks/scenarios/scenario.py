@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal, Unpack
 
+from benchmarks.scenarios.stage import Stage
 from toolkeep.testing._options import ServerOptions
-from toolkeep.testing.scenarios.stage import Stage
 
 Era = Literal["legacy", "modern"]
 Play = Callable[[Stage], Awaitable[None]]

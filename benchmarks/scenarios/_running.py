@@ -12,13 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from benchmarks.scenarios import _callers, _lists, _outcomes, _sessions
+from benchmarks.scenarios._driver import STARTING, ClientProcess
+from benchmarks.scenarios.report import Report, Result, Verdict
+from benchmarks.scenarios.scenario import Era, Scenario
+from benchmarks.scenarios.stage import Broken, NotApplicable, Stage
 from toolkeep.testing._options import ServerOptions
 from toolkeep.testing.proxy import FaultProxy
-from toolkeep.testing.scenarios import _callers, _lists, _outcomes, _sessions
-from toolkeep.testing.scenarios._driver import STARTING, ClientProcess
-from toolkeep.testing.scenarios.report import Report, Result, Verdict
-from toolkeep.testing.scenarios.scenario import Era, Scenario
-from toolkeep.testing.scenarios.stage import Broken, NotApplicable, Stage
 from toolkeep.testing.script import JsonObject
 from toolkeep.testing.scripted import ScriptedServer
 

@@ -1,6 +1,6 @@
 """Troubles that any MCP client can be driven through, and verdicts on what it made of them.
 
-    from toolkeep.testing.scenarios import run
+    from benchmarks.scenarios import run
 
     report = asyncio.run(run("my_adapter.py:Adapter"))
     print(report)
@@ -10,12 +10,12 @@ process of its own; the servers, which misbehave on purpose, live in this one. E
 from what the server saw: how often a tool ran, what was sent, who was cancelled.
 """
 
-from toolkeep.testing.scenarios._driver import Told, Turn
-from toolkeep.testing.scenarios._running import SCENARIOS, run
-from toolkeep.testing.scenarios.adapter import Adapter, OnProgress
-from toolkeep.testing.scenarios.report import Report, Verdict, table
-from toolkeep.testing.scenarios.scenario import Scenario, scenario
-from toolkeep.testing.scenarios.stage import Broken, NotApplicable, Stage
+from benchmarks.scenarios._driver import Told, Turn
+from benchmarks.scenarios._running import SCENARIOS, run
+from benchmarks.scenarios.adapter import Adapter, OnProgress
+from benchmarks.scenarios.report import Report, Verdict, table
+from benchmarks.scenarios.scenario import Scenario, scenario
+from benchmarks.scenarios.stage import Broken, NotApplicable, Stage
 
 __all__ = [
     "SCENARIOS",

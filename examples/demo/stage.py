@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from examples.demo.claims import Claim
+from examples.demo.screen import Screen
 from toolkeep import CallResult, Runtime, ToolkeepError
-from toolkeep.demo.claims import Claim
-from toolkeep.demo.screen import Screen
 from toolkeep.testing import Recorded, ScriptedProgram, ScriptedServer, SessionLoss
 
 LONGEST = 30.0

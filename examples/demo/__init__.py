@@ -1,4 +1,4 @@
-"""`python -m toolkeep.demo`, `make demo`, `toolkeep demo`: the main job, and what goes wrong in it.
+"""`make demo`: the main job, and what goes wrong in it.
 
 Three servers are started on this machine: one of each era over HTTP, and a program. A `Runtime`
 works with them while they are made to fail. Every line marked ✓ is a claim that was compared with
@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from toolkeep.demo.acts import ACTS, Act
-from toolkeep.demo.claims import Claim, verdict
-from toolkeep.demo.screen import Screen, screen_for
-from toolkeep.demo.stage import LONGEST, play
+from examples.demo.acts import ACTS, Act
+from examples.demo.claims import Claim, verdict
+from examples.demo.screen import Screen, screen_for
+from examples.demo.stage import LONGEST, play
 from toolkeep.errors import ToolkeepError
 from toolkeep.testing import PYTHON_SDK, SessionLoss
 

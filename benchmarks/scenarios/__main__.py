@@ -1,4 +1,4 @@
-"""`python -m toolkeep.testing.scenarios ADAPTER [NAME …]`: drive a client, print the verdicts.
+"""`python -m benchmarks.scenarios ADAPTER [NAME …]`: drive a client, print the verdicts.
 
 Exits with 1 if one of them is `failed`.
 """
@@ -12,12 +12,12 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
-from toolkeep.testing.scenarios import SCENARIOS, Report, Verdict, run
+from benchmarks.scenarios import SCENARIOS, Report, Verdict, run
 
 
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m toolkeep.testing.scenarios",
+        prog="python -m benchmarks.scenarios",
         description="Drive an MCP client through troubles, and say what it made of them.",
     )
     parser.add_argument("adapter", help="package.module:Name, or path/to/file.py:Name")

@@ -1,6 +1,6 @@
-"""Drives every client through the scenarios of `toolkeep.testing.scenarios`, and writes it down.
+"""Drives every client through the scenarios of `benchmarks.scenarios`, and writes it down.
 
-    python benchmarks/peers/scenarios/run.py [NAME …]
+    python -m benchmarks.scenarios.compare [NAME …]
 
 Each client runs in the environment that can have it; without one, it keeps the report that it had.
 Names choose among the adapters. The page in the docs is written from results.json.
@@ -19,10 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from toolkeep.testing.scenarios import SCENARIOS, Report, Scenario, Verdict, run, table
+from benchmarks.scenarios import SCENARIOS, Report, Scenario, Verdict, run, table
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent.parent
+ROOT = HERE.parent.parent
 ADAPTERS = HERE / "adapters"
 RESULTS = HERE / "results.json"
 PAGE = ROOT / "docs" / "reference" / "scenarios.md"
@@ -117,13 +117,13 @@ def cell(evidence: str) -> str:
 
 
 TEXT = """\
-<!-- Written by benchmarks/peers/scenarios/run.py from results.json. Run `make scenarios` again. -->
+<!-- Written by benchmarks/scenarios/compare.py from results.json. Run `make scenarios` again. -->
 
 # Clients in trouble
 
-The scenarios of `toolkeep.testing.scenarios`, and what ten clients make of them. `make scenarios`
+The scenarios of `benchmarks.scenarios`, and what ten clients make of them. `make scenarios`
 runs all of it again. [A client of your own](../how-to/drive-a-client.md) takes an adapter of twenty
-lines, like [those of this table](../../benchmarks/peers/scenarios/adapters).
+lines, like [those of this table](../../benchmarks/scenarios/adapters).
 
 Last run: {date}, on {machine}, while others used the machine, too. The servers are
 [scripted](../how-to/test-your-agent.md), speak the legacy era, which all clients know, over

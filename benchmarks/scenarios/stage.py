@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.scenarios._driver import ClientProcess, Told, Turn
 from toolkeep.testing.proxy import FaultProxy
-from toolkeep.testing.scenarios._driver import ClientProcess, Told, Turn
 from toolkeep.testing.script import Recorded
 from toolkeep.testing.scripted import ScriptedServer
 

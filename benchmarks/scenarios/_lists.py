@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from toolkeep.testing.scenarios.scenario import scenario
-from toolkeep.testing.scenarios.stage import Stage
+from benchmarks.scenarios.scenario import scenario
+from benchmarks.scenarios.stage import Stage
 from toolkeep.testing.script import Behaviour, Rule
 
 _LAST = {"name": "last", "description": "On the last page.", "inputSchema": {"type": "object"}}

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -29,6 +30,14 @@ _TAIL = 2000
 """Characters of stderr that are kept, for a process that never gets ready."""
 
 _ENDED: JsonObject = {"error": "the process ended", "outcome": None}
+
+
+def environment() -> dict[str, str]:
+    """That of this process, with the checkout on the path: an adapter's file may import this
+    package."""
+    path = [os.environ.get("PYTHONPATH", ""), str(PROGRAM.parents[2])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
 
 What = Literal["answer", "error", "cancelled", "nothing", "unsupported"]
 
@@ -132,6 +141,7 @@ class ClientProcess:
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,
+                env=environment(),
                 limit=_LONGEST_LINE,
             )
         )

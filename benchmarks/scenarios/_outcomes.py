@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from toolkeep.testing.scenarios._driver import Told
-from toolkeep.testing.scenarios.scenario import scenario
-from toolkeep.testing.scenarios.stage import PROMPT, NotApplicable, Stage
+from benchmarks.scenarios._driver import Told
+from benchmarks.scenarios.scenario import scenario
+from benchmarks.scenarios.stage import PROMPT, NotApplicable, Stage
 from toolkeep.testing.script import Behaviour, Rule
 
 _WAIT = 1.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from toolkeep.testing.scenarios.scenario import scenario
-from toolkeep.testing.scenarios.stage import PROMPT, Broken, Stage
+from benchmarks.scenarios.scenario import scenario
+from benchmarks.scenarios.stage import PROMPT, Broken, Stage
 from toolkeep.testing.script import Behaviour, Rule
 
 _USERS = 30

@@ -13,8 +13,8 @@ import textwrap
 from collections.abc import Callable, Generator, Sequence
 from typing import IO, TYPE_CHECKING
 
+from examples.demo.claims import Claim
 from toolkeep._version import __version__
-from toolkeep.demo.claims import Claim
 
 if TYPE_CHECKING:
     from rich.console import Console
