@@ -11,6 +11,7 @@ does. The public API, the command line, the pictures and `llms.txt` are drawn in
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,15 @@ from drawing.pictures import PICTURES
 
 from toolkeep._engine.telling import error_for
 from toolkeep._rules.budget import Backoff
-from toolkeep._rules.classify import SESSION_ROWS, Evidence, RpcError, Trouble, classify
+from toolkeep._rules.classify import (
+    SESSION_HINTS,
+    SESSION_ROWS,
+    Evidence,
+    RpcError,
+    SessionRow,
+    Trouble,
+    classify,
+)
 from toolkeep._rules.recovery import Channel, Policy, Standing, Step, decide
 from toolkeep.config import ServerSpec
 from toolkeep.config.dialects import environment, own, plain, products, service, vscode
@@ -70,10 +79,17 @@ EXAMPLES: list[tuple[str, Evidence]] = [
         "a program that ends before it is ready for calls",
         Evidence(Trouble.EXITED, sent=False, detail="", exit_code=1),
     ),
-    ("404 to a request that carried a session id", status(404)),
     (
-        "another way to say that the session is gone (below)",
-        status(400, error=error(32600, "session")),
+        "404 to a request that carried a session id, without a JSON-RPC error that answers it",
+        status(404),
+    ),
+    (
+        "the recorded answer of a known server, or a row of your own (below)",
+        status(400, error=error(32600, "Session terminated")),
+    ),
+    (
+        "a JSON-RPC error that answers this request in other words about a session (below)",
+        status(400, error=error(-32000, "card declined after checkout session cs_12 was charged")),
     ),
     ("401 or 403", status(401)),
     ("429", status(429)),
@@ -106,8 +122,14 @@ EXAMPLES: list[tuple[str, Evidence]] = [
         status(200, error=error(-32602)),
     ),
     ("404 with -32601 for this very request", status(404, error=error(-32601))),
-    ("-32020: a header does not match its argument", status(400, error=error(-32020))),
-    ("-32022: not this protocol version", status(400, error=error(-32022))),
+    (
+        "-32020 from a modern server: a header does not match its argument",
+        replace(status(400, error=error(-32020)), fixed_codes=True),
+    ),
+    (
+        "-32022 from a modern server, or with the versions it supports: not this protocol version",
+        replace(status(400, error=error(-32022)), fixed_codes=True),
+    ),
 ]
 
 
@@ -201,7 +223,9 @@ def recovery() -> str:
         bounds(),
         "## Answers that mean “your session is gone”",
         paragraphs(SESSIONS),
-        table(("who answers so", "HTTP status", "code", "text"), sessions_rows()),
+        table(SESSIONS_HEAD, sessions_rows(SESSION_ROWS)),
+        paragraphs(HINTS),
+        table(SESSIONS_HEAD, sessions_rows(SESSION_HINTS)),
     )
 
 
@@ -263,8 +287,19 @@ ADDRESSES_HEAD = ("what was seen", "plain", "marked", "`never`", "`always`", "wh
 SESSIONS = """
 Asked only of answers to requests that carried a session id; an answer with WWW-Authenticate is
 about credentials whatever else it says, and so is no such answer. An empty cell matches anything.
-The first row that matches is named in `Failure.row`. Rows of your own go first: `Client(url,
-session_rows=[SessionRow(…)])`.
+The first row that matches is named in `Failure.row`.
+
+*Strong evidence* is a recorded answer of a known server, matched as a whole. The session is
+replaced and the call is sent again, because the server did not run it. Rows of your own are strong
+evidence, too, and go first: `Client(url, session_rows=[SessionRow(…)])`.
+"""
+
+HINTS = """
+*Weak evidence* is a status or a word. Where no JSON-RPC error answers the request, the first two
+rows are as good as proof. An error with the id of the request is an answer to it, whatever words it
+holds: the session is checked with one `ping`, and replaced if it is gone. The call is sent again
+only then, and only if its tool may be repeated; otherwise the error is `CallRejected`. A session
+that answers its check is kept, and the failure is *rejected*.
 """
 
 
@@ -330,16 +365,25 @@ def bounds() -> str:
     return "\n".join(fill(line, WIDTH, subsequent_indent="  ") for line in lines)
 
 
-def sessions_rows() -> list[list[str]]:
+SESSIONS_HEAD = ("who answers so", "HTTP status", "code", "text")
+
+
+def sessions_rows(rows: Iterable[SessionRow]) -> list[list[str]]:
     return [
         [
             row.source,
             "" if row.status is None else str(row.status),
             "" if row.code is None else str(row.code),
-            "" if row.pattern is None else f"`{row.pattern}`",
+            "" if row.pattern is None else shown_pattern(row.pattern),
         ]
-        for row in SESSION_ROWS
+        for row in rows
     ]
+
+
+def shown_pattern(pattern: str) -> str:
+    """A whole text as it is; a regular expression with its bars escaped for the table."""
+    whole = re.fullmatch(r"\\A(.*?)(\\s\*)?\\Z", pattern)
+    return f"“{whole[1]}”" if whole else f"`{pattern}`".replace("|", "\\|")
 
 
 def lifecycle() -> str:

@@ -44,6 +44,9 @@ class FailureKind(enum.Enum):
     """The server's process ended before it was ready: starting it again would do the same."""
     SESSION_LOST = "session lost"
     """The server does not know the session that the request carried."""
+    SESSION_DOUBTED = "session in doubt"
+    """A JSON-RPC error answered the request in words that may mean a lost session. The call was
+    answered; the session is checked, and replaced if it is gone."""
     UNAUTHORIZED = "unauthorized"
     """401 or 403."""
     THROTTLED = "throttled"

@@ -16,6 +16,7 @@ from tests.engine.support import (
 )
 from toolkeep import (
     CallNotDelivered,
+    CallOutcomeUnknown,
     CallRejected,
     Client,
     Delivery,
@@ -157,6 +158,148 @@ async def test_a_request_that_carried_no_session_has_lost_none(options: Any, los
         assert client.is_initialized
 
 
+# -- our id is answered in other words ---------------------------------------------------------
+
+CHARGED = "card declined after checkout session cs_12 was charged"
+ANSWERED_OTHERWISE = [
+    (400, -32000, CHARGED),
+    (400, -32602, CHARGED),
+    (400, 32600, CHARGED),
+    (404, -32000, "no such order"),
+    (404, -32001, "Session not found in the booking system"),
+    (200, 32600, CHARGED),
+    (200, 32600, "Session terminated after the payment"),
+]
+otherwise = pytest.mark.parametrize(("status", "code", "text"), ANSWERED_OTHERWISE)
+
+
+def ran(status: int, code: int, text: str, **more: Any) -> Behaviour:
+    return Behaviour(run=True, status=status, error={"code": code, "message": text}, **more)
+
+
+@pytest.mark.requirement("S5", "P1", "P2")
+@pytest.mark.parametrize("replay", ["safe", "never"])
+@otherwise
+async def test_a_call_answered_in_words_about_a_session_runs_once(
+    replay: str, status: int, code: int, text: str
+):
+    async with talking({"replay": replay}, era="legacy") as (server, client):
+        session = await opened(server, client)
+        await server.script(Rule(tool="record", do=ran(status, code, text)))
+        error = await failure_of(record(client, "pay"))
+        assert isinstance(error, CallRejected)
+        assert (error.code, error.delivery, error.attempts) == (code, Delivery.ANSWERED, 1)
+        assert error.failure is not None
+        assert error.failure.kind is FailureKind.REJECTED
+        assert methods(await server.requests()) == ["tools/call", "ping"]
+        assert client.session_id == session
+        assert await server.executions("pay") == 1
+
+
+@pytest.mark.requirement("P2")
+@pytest.mark.parametrize("code", [-32020, -32022])
+@pytest.mark.parametrize("status", [200, 400])
+async def test_a_legacy_servers_own_code_sends_nothing_again(code: int, status: int):
+    async with talking({"replay": "never"}, era="legacy") as (server, client):
+        session = await opened(server, client)
+        await server.script(Rule(tool="record", do=ran(status, code, "a meaning of its own")))
+        error = await failure_of(record(client, "pay"))
+        assert isinstance(error, CallRejected)
+        assert methods(await server.requests()) == ["tools/call"]
+        assert (client.session_id, await server.executions("pay")) == (session, 1)
+
+
+UNHEARD_OF = SessionLoss(
+    status=400,
+    body='{"jsonrpc":"2.0","id":{id},"error":{"code":-32055,"message":"session {session}?"}}',
+)
+
+
+@pytest.mark.requirement("S5", "S6")
+@pytest.mark.parametrize("count", [1, 20])
+async def test_a_session_that_its_check_finds_gone_is_replaced_and_the_call_is_not_sent_again(
+    count: int,
+):
+    async with talking(era="legacy", session_loss=UNHEARD_OF) as (server, client):
+        old = await opened(server, client)
+        await server.forget_sessions()
+        outcomes = await together(*(record(client, f"call {n}") for n in range(count)))
+        assert {type(outcome) for outcome in outcomes} == {CallRejected}
+        assert {outcome.delivery for outcome in outcomes} == {Delivery.ANSWERED}
+        assert (await record(client, "next")).attempts == 1
+        assert client.session_id not in (None, old)
+        asked = methods(await server.requests())
+        assert (asked.count("ping"), asked.count("initialize")) == (1, 1)
+        assert await server.ledger() == {"opening": 1, "next": 1}
+
+
+@pytest.mark.requirement("S5", "P2")
+@pytest.mark.parametrize("policy", [{"replay": "safe"}, {"replay_tools": {"record": "always"}}])
+async def test_a_call_that_may_be_repeated_goes_again_once_the_session_is_found_gone(policy: Any):
+    tool = "record_read_only" if "replay" in policy else "record"
+    async with talking(policy, era="legacy", session_loss=UNHEARD_OF) as (server, client):
+        await client.list_tools()
+        await opened(server, client)
+        await server.forget_sessions()
+        assert (await client.call_tool(tool, {"key": "again"})).attempts == 2
+        assert methods(await server.requests())[:2] == ["tools/call", "ping"]
+
+
+@pytest.mark.requirement("S5", "P1")
+async def test_a_doubted_call_that_was_sent_again_and_lost_has_an_unknown_outcome():
+    settings = {"replay": "always", "max_replays": 1}
+    async with talking(settings, era="legacy", session_loss=UNHEARD_OF) as (server, client):
+        await opened(server, client)
+        await server.forget_sessions()
+        await server.script(Rule(method="tools/call", skip=1, do=Behaviour(status=422)))
+        error = await failure_of(record(client, "pay"))
+        assert isinstance(error, CallOutcomeUnknown)
+        assert (error.delivery, error.attempts) == (Delivery.UNKNOWN, 2)
+
+
+@pytest.mark.requirement("S5", "P3")
+async def test_a_check_that_hangs_ends_with_the_calls_own_deadline_and_its_answer_is_told():
+    async with talking(era="legacy") as (server, client):
+        await opened(server, client)
+        await server.script(
+            Rule(tool="record", times=1, do=ran(400, -32000, CHARGED)),
+            Rule(method="ping", do=Behaviour(hang=True)),
+        )
+        error = await failure_of(client.call_tool("record", {"key": "pay"}, timeout=0.5))
+        assert isinstance(error, CallRejected)
+        assert error.delivery is Delivery.ANSWERED
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize("status", [500, 404])
+async def test_a_session_whose_check_fails_is_replaced(status: int):
+    async with talking(era="legacy") as (server, client):
+        old = await opened(server, client)
+        await server.script(
+            Rule(tool="record", times=1, do=ran(400, -32000, CHARGED)),
+            Rule(method="ping", do=Behaviour(status=status)),
+        )
+        assert isinstance(await failure_of(record(client, "pay")), CallRejected)
+        assert (await record(client, "next")).attempts == 1
+        assert client.session_id not in (None, old)
+        assert await server.executions("pay") == 1
+
+
+@pytest.mark.requirement("P10")
+async def test_a_check_waits_for_its_place_in_line():
+    async with talking({"serialize": True}, era="legacy") as (server, client):
+        await opened(server, client)
+        await server.script(Rule(tool="record", times=1, do=ran(400, -32000, CHARGED)))
+        first = asyncio.create_task(record(client, "pay"))
+        second = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
+        await server.requests("tools/call", "slow", at_least=1)
+        assert "ping" not in methods(await server.requests())
+        await server.hurry()
+        paid, slept = await together(first, second)
+        assert isinstance(paid, CallRejected)
+        assert slept.text == "done"
+
+
 # -- many at once -----------------------------------------------------------------------------
 
 
@@ -224,7 +367,8 @@ async def test_a_session_that_is_given_up_is_ended_only_after_its_last_call():
         old = await opened(server, client)
         slow = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await server.requests("tools/call", "slow", at_least=1)
-        other_version = Behaviour(status=400, error={"code": -32022, "message": "no"})
+        error = {"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}}
+        other_version = Behaviour(status=400, error=error)
         await server.script(Rule(tool="record", times=1, do=other_version))
         await record(client, "new")
         assert client.session_id not in (None, old)

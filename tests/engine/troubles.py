@@ -163,6 +163,31 @@ TROUBLES = (
     Trouble(
         "500 with an answer", Kind.REJECTED, ANSWERED, Behaviour(status=500, error=error(-32603))
     ),
-    Trouble("-32020", Kind.HEADER_MISMATCH, ANSWERED, Behaviour(status=400, error=error(-32020))),
-    Trouble("-32022", Kind.VERSION_MISMATCH, ANSWERED, Behaviour(status=400, error=error(-32022))),
+    Trouble(
+        "-32020",
+        Kind.REJECTED,
+        ANSWERED,
+        Behaviour(status=400, error=error(-32020)),
+        modern=(Kind.HEADER_MISMATCH, ANSWERED),
+    ),
+    Trouble(
+        "-32022",
+        Kind.REJECTED,
+        ANSWERED,
+        Behaviour(status=400, error=error(-32022)),
+        modern=(Kind.VERSION_MISMATCH, ANSWERED),
+    ),
+    Trouble(
+        "-32022 with versions",
+        Kind.VERSION_MISMATCH,
+        ANSWERED,
+        Behaviour(status=400, error={**error(-32022), "data": {"supported": ["2026-07-28"]}}),
+    ),
+    Trouble(
+        "an error that names a session",
+        Kind.REJECTED,
+        ANSWERED,
+        Behaviour(status=400, error=error(-32000, "checkout session cs_12"), run=True),
+        runs=1,
+    ),
 )

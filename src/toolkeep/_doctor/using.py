@@ -113,11 +113,14 @@ async def ping(case: Case, client: Client) -> Seen:
     return Seen("answered", doubts, seconds=seconds)
 
 
+_ABOUT_SESSION = (FailureKind.SESSION_LOST, FailureKind.SESSION_DOUBTED)
+
+
 def _trouble(case: Case, error: ToolkeepError | TimeoutError, step: Step) -> Trouble:
     """What was agreed on, and then did not work."""
     failure = error.failure if isinstance(error, ToolkeepError) else None
     log = f"Look into the log of {case.spec.name}"
-    if failure is not None and failure.kind is FailureKind.SESSION_LOST:
+    if failure is not None and failure.kind in _ABOUT_SESSION:
         cause = "the server does not know the session that it has just opened"
         remedy = (
             f"If several instances answer at {case.url}, have the balancer keep a session at one "

@@ -73,6 +73,8 @@ class Connection:
         """Why it ended by itself, if it did."""
         self.lost = False
         """Whether there is no session at the server any more that could be ended."""
+        self.checking: asyncio.Task[None] | None = None
+        """A check of the session that is under way, for all who doubt it."""
         self._spec, self._known, self._discovered = spec, known, discovered
         self.session = ClientSession(
             dispatcher=wire, message_handler=on_message, client_info=client_info, **callbacks

@@ -14,6 +14,7 @@ from contextvars import Context
 from typing import Any, cast
 
 from mcp.client.session import IncomingMessage
+from mcp.shared.exceptions import MCPError
 from mcp_types import Implementation
 
 from toolkeep._engine.belonging import Belonging
@@ -28,13 +29,15 @@ from toolkeep._engine.resuming import Resuming
 from toolkeep._engine.reviving import Reviving
 from toolkeep._engine.setup import Keeping
 from toolkeep._engine.watching import as_event
-from toolkeep._rules.classify import SESSION_ROWS
+from toolkeep._rules.classify import SESSION_ROWS, classify
 from toolkeep._rules.lifecycle import ClientState, move_client
-from toolkeep._rules.recovery import Channel
+from toolkeep._rules.recovery import Channel, survives
 from toolkeep._version import __version__
 from toolkeep._wire.attempt import Attempt
 from toolkeep._wire.exchange import broken
+from toolkeep._wire.fault import WireFault
 from toolkeep.config import ServerSpec
+from toolkeep.errors import FailureKind
 from toolkeep.events import Connected, Disconnected
 
 CLIENT_INFO = {"name": "toolkeep", "version": __version__}
@@ -199,15 +202,42 @@ class Keeper:
     # -- losing ---------------------------------------------------------------------------------
 
     def retire(self, connection: Connection, *, lost: bool, reason: str) -> None:
-        """Give up a connection. Only the first loser of a generation does anything."""
+        """Give up a connection. Only the first loser of a generation does anything. `lost`: there
+        is no session to be ended at the server."""
         if self.connection is not connection:
             return
         self.connection = None
         self.state = move_client(self.state, ClientState.REPLACING)
-        if lost:
-            self.opener.lost(connection)
+        self.opener.lost(connection)
         connection.retire(lost=lost)
         self._tell_end(connection, reason, asked=False)
+
+    async def check(self, connection: Connection, within: float) -> bool:
+        """Whether a session that is in doubt is gone, and given up. One ping answers all who ask
+        at the same time; it carries no caller's headers."""
+        if self.connection is connection:
+            if connection.checking is None or connection.checking.done():
+                connection.checking = connection.accompany(self._check(connection))
+            await asyncio.wait((connection.checking,), timeout=max(0.0, within))
+        return self.connection is not connection
+
+    async def _check(self, connection: Connection) -> None:
+        attempt, kind = Attempt(), FailureKind.BROKEN
+        try:
+            async with asyncio.timeout(connection.patience), self.gate:
+                await connection.request("ping", None, attempt, lenient=True)
+            return
+        except TimeoutError:
+            if not attempt.sent:
+                return  # it never got its turn
+        except WireFault as fault:
+            kind = classify(fault.evidence, rows=self.session_rows).kind
+        except MCPError:
+            return  # it answered, or our own credentials are what is wrong
+        if not survives(kind):
+            # One that others use, too, is not ended at the server for a doubt of ours.
+            gone = kind is FailureKind.SESSION_LOST or connection.stored is not None
+            self.retire(connection, lost=gone, reason=f"its check failed: {kind.value}")
 
     def _tell_end(self, connection: Connection, reason: str, *, asked: bool) -> None:
         about: Any = {"server": self.spec.name, "endpoint": self._endpoint}

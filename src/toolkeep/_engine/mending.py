@@ -9,12 +9,17 @@ from toolkeep._rules.recovery import Step
 from toolkeep.errors import ToolkeepError
 
 
-async def mend(keeper: Keeper, step: Step, setback: Setback, outgoing: Outgoing) -> bool:
-    """Take the step. False: it did not help, and the failure stands."""
+async def mend(
+    keeper: Keeper, step: Step, setback: Setback, outgoing: Outgoing, left: float
+) -> bool:
+    """Take the step, within what is left of the call's time. False: it did not help, and the
+    failure stands."""
     if step is Step.REAUTHORIZE:
         return await keeper.renewing.renew(setback.auth_epoch, setback.failure)
     if step is Step.RELIST:
         return await _relist(outgoing)
+    if step is Step.CHECK:
+        return setback.connection is None or await keeper.check(setback.connection, left)
     if setback.connection is not None:
         _give_up(keeper, step, setback.connection, setback.failure.kind.value)
     return True

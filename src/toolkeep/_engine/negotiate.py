@@ -165,5 +165,5 @@ def _judge(fault: WireFault) -> Verdict:
 
 
 def _mutual(fault: WireFault) -> str:
-    supported = supported_versions(classify(fault.evidence))
+    supported = supported_versions(classify(fault.evidence).data)
     return [version for version in MODERN_PROTOCOL_VERSIONS if version in supported][-1]

@@ -131,7 +131,7 @@ class Opener:
             await self._resuming.keep(connection)
 
     def lost(self, connection: Connection) -> None:
-        """Its session is gone: nobody is to take it up again."""
+        """Its session is gone or given up: no client is to take it up again."""
         if self._resuming is not None and connection.wire.session_id is not None:
             self._resuming.gone(connection.wire.session_id)
 

@@ -118,20 +118,35 @@ class Pursuit:
             self._attempt = None
             if isinstance(outcome, dict):
                 return outcome
-            # An answer that leads to a replay has stopped the clock.
-            self.clock.go_on()
             self._remember(outcome)
             decision = self._decide(outcome)
             self._already.add(decision.connection)
-            mended = await mend(keeper, decision.connection, outcome, self._out)
+            mended = await self._mend(keeper, decision.connection, outcome)
             wait = decision.replay_after
             if wait is None or not mended or self.epoch != self._endpoints.epoch:
                 raise self._error(outcome)
             if decision.costs_budget and not keeper.ground.bucket.take(self._loop.time()):
                 raise self._error(outcome)
+            if outcome.failure.kind is FailureKind.SESSION_DOUBTED:
+                self.worst = Delivery.UNKNOWN  # it was answered, and that answer is not returned
             if self._out.on_replay is not None:
                 self._out.on_replay(self.attempts, wait, outcome.failure)
             await keeper.pause(wait)
+
+    async def _mend(self, keeper: Keeper, step: Step, setback: Setback) -> bool:
+        """Do what was decided about the connection, within the call's deadline."""
+        left = self.clock.left
+        if step is Step.CHECK:
+            # The call is answered: a check that is slow must not make it look timed out.
+            self.clock.stop()
+        else:
+            self.clock.go_on()  # an answer that leads to a replay has stopped it
+        mended = await mend(keeper, step, setback, self._out, left)
+        if step is Step.CHECK and not mended:
+            alive = dataclasses.replace(setback.failure, kind=FailureKind.REJECTED)
+            self.last = setback.failure = alive
+        self.clock.go_on()
+        return mended
 
     async def _try(self) -> dict[str, Any] | Setback:
         """One attempt, with the breaker's leave and a place among those in flight."""

@@ -1,8 +1,16 @@
 """From wire evidence to a `Failure`: what did this answer, or this silence, mean?
 
-HTTP facts count first, then JSON-RPC codes, then text. Text is read in one place only, the table
-of answers that mean "your session is gone" (`SESSION_ROWS`), because servers disagree on how to
-say it; each row names who answers so, and `tests/unit/rules/session_answers.json` records it.
+HTTP facts count first, then JSON-RPC codes, then text. Text is read in one place only, the two
+tables of answers about the session, because servers disagree on how to say that it is gone. Two
+strengths of evidence:
+
+- `SESSION_ROWS` are the recorded answers of known servers, matched as a whole, and the rows that a
+  user adds. They prove that the session is gone and that the request did not run.
+- `SESSION_HINTS` are statuses and words. They prove the same only where no JSON-RPC error answers
+  our id. An error with our id is an answer to the call whatever words are in it ("card declined
+  after checkout session cs_12 was charged"): the session is then in doubt, the call is not.
+
+`tests/unit/rules/session_answers.json` records one answer for each row and each hint.
 """
 
 from __future__ import annotations
@@ -13,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolkeep._rules.era import supported_versions
 from toolkeep.errors import ConfigError, Delivery, Failure, FailureKind
 
 HEADER_MISMATCH = -32020
@@ -106,20 +115,83 @@ class SessionRow:
 
 
 SESSION_ROWS: tuple[SessionRow, ...] = (
-    SessionRow("Python SDK 2.x, unknown session", status=404, code=-32600),
-    SessionRow("TypeScript SDK, transport knows another session", status=404, code=-32001),
-    SessionRow("TypeScript SDK, Express examples", status=400, code=-32000, pattern="session"),
-    SessionRow("TypeScript SDK, fresh transport", status=400, code=-32000, pattern="initializ"),
-    SessionRow("Python SDK 1.x, session missing", status=400, code=-32600, pattern="session"),
-    SessionRow("Python SDK 1.x client behind a gateway", code=32600, pattern="session"),
-    SessionRow("Rust SDK (rmcp) before 0.9", status=401, pattern="session not found"),
-    SessionRow("Specification 2025-03-26 and later: any 404", status=404),
     SessionRow(
-        "a 400 that names the session, or misses the handshake",
+        "Python SDK 2.x, unknown session", status=404, code=-32600, pattern=r"\ASession not found\Z"
+    ),
+    SessionRow(
+        "TypeScript and C# SDK, unknown session",
+        status=404,
+        code=-32001,
+        pattern=r"\ASession not found\Z",
+    ),
+    SessionRow(
+        "C# SDK, an older version, unknown session",
+        status=404,
+        code=32001,
+        pattern=r"\ASession not found\Z",
+    ),
+    SessionRow(
+        "TypeScript SDK, Express examples",
         status=400,
-        pattern=r"\bsession\b|not initiali[sz]ed",
+        code=-32000,
+        pattern=r"\ABad Request: No valid session ID provided\Z",
+    ),
+    SessionRow(
+        "TypeScript SDK, fresh transport",
+        status=400,
+        code=-32000,
+        pattern=r"\ABad Request: Server not initialized\Z",
+    ),
+    SessionRow(
+        "Python SDK 1.x, session missing",
+        status=400,
+        code=-32600,
+        pattern=r"\ABad Request: Missing session ID\Z",
+    ),
+    SessionRow(
+        "Python SDK 1.x client behind a gateway", code=32600, pattern=r"\ASession terminated\Z"
+    ),
+    SessionRow(
+        "Python SDK 2.x client behind a gateway", code=-32600, pattern=r"\ASession terminated\Z"
+    ),
+    SessionRow(
+        "gateways that answer HTTP 200", status=200, code=-32000, pattern=r"\ASession not found\Z"
+    ),
+    SessionRow(
+        "Rust SDK (rmcp) before 0.9",
+        status=401,
+        pattern=r"\AUnauthorized: Session not found\s*\Z",
     ),
 )
+"""Recorded answers of known servers. Each matches the whole text of its answer."""
+
+_UNKNOWN = (
+    "no|not|invalid|unknown|unrecogni[sz]ed|mismatch|missing|required|bad|stale|expired|ended"
+    "|closed|deleted|terminated|lost|gone"
+)
+_SAYS_UNKNOWN = (
+    rf"\b({_UNKNOWN})\b(\W+\w+){{0,2}}\W+session\b"
+    rf"|\bsession\b(\W+\w+){{0,4}}?\W+({_UNKNOWN})\b"
+    r"|\bnot initiali[sz]ed\b"
+)
+_REFUSALS: tuple[SessionRow, ...] = (
+    SessionRow("Specification 2025-03-26 and later: any 404", status=404),
+    SessionRow(
+        "a 400 that says that the session is unknown, or the handshake missing",
+        status=400,
+        pattern=_SAYS_UNKNOWN,
+    ),
+)
+"""Proof where nothing answers our id: such a refusal comes before a tool is chosen."""
+SESSION_HINTS: tuple[SessionRow, ...] = (
+    *_REFUSALS,
+    SessionRow("another 400 that names a session", status=400, pattern=r"\bsession\b"),
+    SessionRow("code 32600 in an error that names a session", code=32600, pattern=r"\bsession\b"),
+)
+"""Statuses and words that may mean a lost session. Where a JSON-RPC error answers, they prove
+nothing about the call: the session is checked."""
+_TEXT_READ = 4000
+"""Characters of a message that are searched; the recorded answers are far shorter."""
 
 
 def classify(evidence: Evidence, *, rows: Sequence[SessionRow] = SESSION_ROWS) -> Failure:
@@ -142,15 +214,25 @@ def _not_sent(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
     return _failure(evidence, FailureKind.UNREACHABLE, Delivery.NOT_SENT, "nothing written")
 
 
-def _session_lost(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
+def _session(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
     if not evidence.carried_session or _is_missing_method(evidence):
         return None
     if "www-authenticate" in evidence.headers:
         return None  # a challenge is about credentials, whatever its body says
-    row = next((row for row in rows if _matches(row, evidence)), None)
-    if row is None:
+    if (row := _first(rows, evidence)) is not None:
+        return _failure(evidence, FailureKind.SESSION_LOST, Delivery.REFUSED, row.source)
+    if (hint := _first(SESSION_HINTS, evidence)) is None:
         return None
-    return _failure(evidence, FailureKind.SESSION_LOST, Delivery.REFUSED, row.source)
+    answered = evidence.error is not None and evidence.error.answers_request
+    if not answered and hint in _REFUSALS:
+        return _failure(evidence, FailureKind.SESSION_LOST, Delivery.REFUSED, hint.source)
+    if evidence.error is None:
+        return None
+    return _failure(evidence, FailureKind.SESSION_DOUBTED, Delivery.ANSWERED, hint.source)
+
+
+def _first(rows: Sequence[SessionRow], evidence: Evidence) -> SessionRow | None:
+    return next((row for row in rows if _matches(row, evidence)), None)
 
 
 def _matches(row: SessionRow, evidence: Evidence) -> bool:
@@ -161,7 +243,7 @@ def _matches(row: SessionRow, evidence: Evidence) -> bool:
     if row.pattern is None:
         return True
     said = evidence.error.message if evidence.error else evidence.text
-    return re.search(row.pattern, said, re.IGNORECASE) is not None
+    return re.search(row.pattern, said[:_TEXT_READ], re.IGNORECASE) is not None
 
 
 def _is_missing_method(evidence: Evidence) -> bool:
@@ -198,12 +280,27 @@ def _rejected(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | None:
         return None
     if (evidence.status or 200) >= 500 and not error.answers_request:
         return None  # a crashed server's general apology, not an answer to this request
-    kind = FailureKind.REJECTED
-    if evidence.fixed_codes or evidence.status == 400:  # the status that goes with both
-        kind = _MISMATCHES.get(error.code, kind)
+    kind = _MISMATCHES.get(error.code, FailureKind.REJECTED)
+    if kind is not FailureKind.REJECTED and not _means_what_is_specified(evidence):
+        kind = FailureKind.REJECTED
     return _failure(evidence, kind, Delivery.ANSWERED, "a JSON-RPC error")
 
 
+def _means_what_is_specified(evidence: Evidence) -> bool:
+    """Whether -32020 or -32022 is the one of 2026-07-28, and so was said before anything ran.
+
+    A legacy server may use both codes for errors of its own. One that has been upgraded answers
+    HTTP 400 with -32022 and the versions it supports, which 2026-07-28 requires.
+    """
+    if evidence.fixed_codes:
+        return True
+    error = evidence.error
+    if error is None or error.code != UNSUPPORTED_VERSION or evidence.status != 400:
+        return False
+    return any(map(_VERSION.fullmatch, supported_versions(error.data)))
+
+
+_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}")
 _AT_THE_DOOR = frozenset(
     {400, 402, *range(404, 408), *range(410, 419), 421, 422, 425, 426, 428, 431, 451}
 )
@@ -226,7 +323,7 @@ def _unreadable(evidence: Evidence, rows: Sequence[SessionRow]) -> Failure | Non
 _RULES: tuple[Callable[[Evidence, Sequence[SessionRow]], Failure | None], ...] = (
     _exited,
     _not_sent,
-    _session_lost,
+    _session,
     _unauthorized,
     _throttled,
     _cut_off,

@@ -43,7 +43,7 @@ def verdict(failure: Failure, *, modern: Collection[str], legacy: Collection[str
         return Verdict.OUTAGE
     if failure.kind is not FailureKind.VERSION_MISMATCH:
         return Verdict.LEGACY
-    supported = supported_versions(failure)
+    supported = supported_versions(failure.data)
     if any(version in modern for version in supported):
         return Verdict.OTHER_VERSION
     if not supported or any(version in legacy for version in supported):
@@ -51,9 +51,8 @@ def verdict(failure: Failure, *, modern: Collection[str], legacy: Collection[str
     return Verdict.STRANGER
 
 
-def supported_versions(failure: Failure) -> tuple[str, ...]:
-    """The versions that a -32022 names, however carelessly."""
-    data = cast("object", failure.data)
+def supported_versions(data: object) -> tuple[str, ...]:
+    """The versions that the data of a -32022 names, however carelessly."""
     if not isinstance(data, Mapping):
         return ()
     named = cast("Mapping[str, Any]", data).get("supported")

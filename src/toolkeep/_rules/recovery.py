@@ -5,7 +5,7 @@ whether the tool ran, and a call that provably did not run may go again on any c
 
 The law, walked over its whole input space in the tests: a call whose outcome is UNKNOWN is sent
 again, here or at another address, only if its tool is marked repeatable and the policy is SAFE, or
-if the policy is ALWAYS.
+if the policy is ALWAYS. So is a call that was answered in words that leave the session in doubt.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Step(enum.Enum):
     KEEP = "keep"
     REPLACE = "replace"
     REAUTHORIZE = "reauthorize"
+    CHECK = "check"
+    """Ask the session for a sign of life; replace it if there is none."""
     RELIST = "list again"
     RENEGOTIATE = "negotiate again"
 
@@ -77,11 +79,12 @@ _ONCE = {
     FailureKind.HEADER_MISMATCH: Step.RELIST,
     FailureKind.VERSION_MISMATCH: Step.RENEGOTIATE,
 }
+_OF_SESSIONS = {FailureKind.SESSION_LOST, FailureKind.SESSION_DOUBTED}
 _PIPE_ENDS = {FailureKind.UNREACHABLE, FailureKind.BROKEN}
-MENDED = {FailureKind.SESSION_LOST, *_ONCE}
+MENDED = {*_OF_SESSIONS, *_ONCE}
 """What a remedy mends at the address where it was met, or nowhere."""
 _OF_ITS_ADDRESS = set(FailureKind) - {
-    FailureKind.SESSION_LOST,
+    *_OF_SESSIONS,
     FailureKind.UNAUTHORIZED,
     FailureKind.HEADER_MISMATCH,
     FailureKind.EXITED,
@@ -108,6 +111,8 @@ def decide(failure: Failure, standing: Standing, *, backoff: float) -> Decision:
 def connection_step(kind: FailureKind, standing: Standing) -> Step:
     if kind is FailureKind.SESSION_LOST:
         return Step.REPLACE
+    if kind is FailureKind.SESSION_DOUBTED:
+        return Step.CHECK
     if kind in _PIPE_ENDS and standing.channel is Channel.PIPE:
         return Step.REPLACE
     remedy = _ONCE.get(kind, Step.KEEP)
@@ -122,10 +127,24 @@ def may_replay(failure: Failure, policy: Policy, *, repeatable: bool) -> bool:
             return failure.kind in (FailureKind.SESSION_LOST, FailureKind.THROTTLED)
         case Delivery.UNKNOWN if failure.kind is FailureKind.UNREADABLE:
             return False  # the same question would get the same gibberish
-        case Delivery.UNKNOWN:
-            return policy is Policy.ALWAYS or (policy is Policy.SAFE and repeatable)
-        case _:
+        case Delivery.ANSWERED if failure.kind is not FailureKind.SESSION_DOUBTED:
             return False  # it had its answer
+        case _:
+            return policy is Policy.ALWAYS or (policy is Policy.SAFE and repeatable)
+
+
+_NO_SIGN_OF_LIFE = {
+    *_OF_SESSIONS,
+    FailureKind.BROKEN,
+    FailureKind.UNREADABLE,
+    FailureKind.REFUSED,
+}
+
+
+def survives(failed_check: FailureKind) -> bool:
+    """Whether a session is kept whose check failed so. An error, a wish to wait or for credentials
+    is a sign of life; an address that cannot be reached says nothing about the session."""
+    return failed_check not in _NO_SIGN_OF_LIFE
 
 
 def _goes_elsewhere(failure: Failure, standing: Standing, step: Step, *, may: bool) -> bool:
@@ -137,7 +156,7 @@ def _goes_elsewhere(failure: Failure, standing: Standing, step: Step, *, may: bo
 
 
 def _wait(failure: Failure, backoff: float) -> float:
-    if failure.kind is FailureKind.SESSION_LOST or failure.kind in _ONCE:
+    if failure.kind in MENDED:
         return 0.0
     if failure.retry_after is not None:
         return failure.retry_after

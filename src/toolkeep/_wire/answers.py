@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from mcp_types import RequestId
 
-from toolkeep._rules.classify import Evidence, Trouble
+from toolkeep._rules.classify import Evidence, RpcError, Trouble
 from toolkeep._wire import jsonrpc
 from toolkeep._wire.eventstream import ServerEvent
 from toolkeep._wire.exchange import Exchange, broken, unreadable
@@ -125,7 +125,7 @@ def result_of(
                 status=status,
                 error=error,
                 carried_session=session,
-                fixed_codes=exchange.modern or exchange.method == "initialize",
+                fixed_codes=exchange.fixed_codes,
             )
         )
     result = message.get("result")
@@ -142,14 +142,13 @@ def result_of(
     return raw
 
 
-async def refusal(reply: Reply, request_id: RequestId, *, session: bool) -> WireFault:
+async def refusal(
+    reply: Reply, request_id: RequestId, *, session: bool, fixed_codes: bool = False
+) -> WireFault:
     """A status other than 2xx, with what its body says."""
     body = b""
     with contextlib.suppress(WireFault):
         body = await reply.read(_ERROR_BODY_LIMIT) or b""
-    error = None
-    with contextlib.suppress(ValueError):
-        error = jsonrpc.error_in(jsonrpc.messages(body)[0], request_id)
     return WireFault(
         Evidence(
             trouble=Trouble.STATUS,
@@ -157,8 +156,19 @@ async def refusal(reply: Reply, request_id: RequestId, *, session: bool) -> Wire
             detail=f"the server answered HTTP {reply.status}",
             status=reply.status,
             headers=reply.kept_headers,
-            error=error,
+            error=_error_in(body, request_id),
             text=body[:_TEXT_KEPT].decode("utf-8", "replace"),
             carried_session=session,
+            fixed_codes=fixed_codes,
         )
     )
+
+
+def _error_in(body: bytes, request_id: RequestId) -> RpcError | None:
+    """The error in a body: of several in a batch, the one with our id."""
+    try:
+        found = [jsonrpc.error_in(message, request_id) for message in jsonrpc.messages(body)]
+    except ValueError:
+        return None
+    ours = (error for error in found if error is not None and error.answers_request)
+    return next(ours, found[0])

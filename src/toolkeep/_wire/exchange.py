@@ -61,6 +61,11 @@ class Exchange:
         return self.headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS
 
     @property
+    def fixed_codes(self) -> bool:
+        """Whether -32020 and -32022 can only mean what 2026-07-28 says (`Evidence.fixed_codes`)."""
+        return self.modern or self.method == "initialize"
+
+    @property
     def pause(self) -> float:
         """Seconds to wait before asking for the rest of a broken stream."""
         return _RESUME_PAUSE if self.retry is None else self.retry

@@ -177,7 +177,9 @@ class HttpDispatcher:
 
     async def _answer(self, reply: Reply, exchange: Exchange) -> dict[str, Any]:
         if not 200 <= reply.status < 300:
-            raise await refusal(reply, exchange.request_id, session=self.session_id is not None)
+            session = self.session_id is not None
+            fixed = exchange.fixed_codes
+            raise await refusal(reply, exchange.request_id, session=session, fixed_codes=fixed)
         if exchange.method == "initialize":
             self._heading.capture_session(reply)
         return await self._reader.answer(reply, exchange)

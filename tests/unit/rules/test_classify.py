@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkeep._rules.classify import (
+    SESSION_HINTS,
     SESSION_ROWS,
     Evidence,
     RpcError,
@@ -68,9 +69,17 @@ LOST = (FailureKind.SESSION_LOST, Delivery.REFUSED)
 
 @pytest.mark.requirement("S5")
 def test_every_row_has_its_recorded_answer_and_every_answer_its_row():
-    rows, recorded = [row.source for row in SESSION_ROWS], [answer["row"] for answer in RECORDED]
-    assert sorted(rows) == sorted(recorded)
+    rows = [row.source for row in (*SESSION_ROWS, *SESSION_HINTS[:2])]
+    assert sorted(rows) == sorted(answer["row"] for answer in RECORDED)
     assert len(set(rows)) == len(rows)
+
+
+@pytest.mark.requirement("S5")
+def test_a_row_of_a_known_server_matches_its_whole_text_alone():
+    for row in SESSION_ROWS:
+        assert row.pattern is not None
+        assert row.pattern.startswith(r"\A"), row
+        assert row.pattern.endswith(r"\Z"), row
 
 
 @pytest.mark.requirement("S5")
@@ -115,14 +124,110 @@ def test_a_missing_method_that_answers_this_request_is_no_lost_session():
     [
         answered(400, rpc(-32602, "Invalid params: no such city")),
         answered(400, "obsessions are none of our business"),
+        answered(400, "card declined after checkout session cs_12 was charged"),
         answered(400, rpc(-32000, "Bad Request: Unsupported protocol version")),
         answered(401, "please log in"),
         answered(409, "your session is fine"),
+        answered(409, rpc(-32000, "your session is fine")),
+        answered(500, rpc(-32603, "no session")),
         answered(200, rpc(-32600, "session")),
+        answered(200, rpc(-32000, "Session not found: cs_12")),
+        answered(200, rpc(32600, "obsession")),
     ],
 )
 def test_what_only_resembles_a_lost_session_is_none(evidence: Evidence):
-    assert classify(evidence).kind is not FailureKind.SESSION_LOST
+    about_sessions = (FailureKind.SESSION_LOST, FailureKind.SESSION_DOUBTED)
+    assert classify(evidence).kind not in about_sessions
+
+
+# --- strong and weak evidence ----------------------------------------------------------------
+
+CHARGED = "card declined after checkout session cs_12 was charged"
+IN_OTHER_WORDS = [
+    (400, -32000, CHARGED),
+    (400, -32602, CHARGED),
+    (400, 0, CHARGED),
+    (400, 32600, CHARGED),
+    (400, -32000, "Bad Request: No valid session ID provided, and the card was charged"),
+    (400, -32000, "No valid session"),
+    (400, -32600, "Server not initialized"),
+    (404, -32000, "no such order"),
+    (404, -32602, "Unknown tool"),
+    (404, -32001, "Session not found in the booking system"),
+    (404, -32600, "the Session not found"),
+    (200, 32600, "the session of the buyer has ended"),
+    (200, 32600, "Session terminated after the payment"),
+    (500, 32600, "Session terminated\nafter the payment"),
+]
+
+
+@pytest.mark.requirement("S5", "P2")
+@pytest.mark.parametrize(("status", "code", "text"), IN_OTHER_WORDS)
+def test_our_id_answered_in_other_words_leaves_the_session_in_doubt_and_the_call_answered(
+    status: int, code: int, text: str
+):
+    failure = classify(answered(status, rpc(code, text)))
+    assert kind_and_delivery(failure) == (FailureKind.SESSION_DOUBTED, Delivery.ANSWERED)
+    assert (failure.code, failure.message, failure.status) == (code, text, status)
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize("request_id", [None, 8, "server-error", True, 7.5])
+@pytest.mark.parametrize(
+    ("status", "code", "text"),
+    [
+        (404, -32000, "no such order"),
+        (400, -32000, "No valid session"),
+        (400, -32000, "Invalid or missing session ID"),
+        (400, -32000, "Session 12 has expired"),
+        (400, -32000, "Bad Request: Mcp-Session-Id header is required"),
+        (400, -32600, "Server not initialized"),
+    ],
+)
+def test_a_refusal_that_does_not_answer_our_id_is_proof(
+    status: int, code: int, text: str, request_id: object
+):
+    assert kind_and_delivery(classify(answered(status, rpc(code, text, request_id)))) == LOST
+
+
+@pytest.mark.requirement("S5", "P2")
+@pytest.mark.parametrize(
+    ("status", "code", "text"),
+    [(400, -32000, CHARGED), (200, 32600, CHARGED), (200, 32600, "Session expired")],
+)
+def test_an_error_without_an_id_that_only_mentions_a_session_is_no_proof(status, code, text):
+    failure = classify(answered(status, rpc(code, text, None)))
+    assert kind_and_delivery(failure) == (FailureKind.SESSION_DOUBTED, Delivery.ANSWERED)
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize("status", [200, 400, 404, 500])
+@pytest.mark.parametrize("code", [32600, -32600])
+def test_a_terminated_session_is_recognised_with_our_id_and_on_any_status(status: int, code: int):
+    assert kind_and_delivery(classify(answered(status, rpc(code, "Session terminated")))) == LOST
+
+
+@pytest.mark.requirement("S5")
+def test_a_users_row_is_proof_even_if_our_id_is_answered():
+    row = SessionRow("ours", status=400, pattern="checkout session")
+    assert kind_and_delivery(classify(answered(400, rpc(-1, CHARGED)), rows=[row])) == LOST
+
+
+@pytest.mark.requirement("P2")
+@pytest.mark.parametrize("code", [-32020, -32022])
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("data", [None, "no", {"supported": []}, {"supported": ["v2"]}])
+def test_a_legacy_servers_own_use_of_a_modern_code_is_its_answer(code, status, data):
+    failure = classify(answered(status, rpc(code, data=data)))
+    assert kind_and_delivery(failure) == (FailureKind.REJECTED, Delivery.ANSWERED)
+
+
+@pytest.mark.requirement("S12")
+@pytest.mark.parametrize("request_id", [REQUEST_ID, None])
+def test_a_legacy_server_that_became_modern_says_so_with_its_versions(request_id: object):
+    told = rpc(-32022, request_id=request_id, data={"supported": ["2026-07-28"]})
+    assert classify(answered(400, told)).kind is FailureKind.VERSION_MISMATCH
+    assert classify(answered(200, told)).kind is FailureKind.REJECTED
 
 
 @pytest.mark.requirement("S5")
@@ -204,10 +309,12 @@ GENERAL = [
     (answered(200, rpc(-32601)), FailureKind.REJECTED, ANSWERED),
     (answered(200, rpc(-32602, request_id=None)), FailureKind.REJECTED, ANSWERED),
     (answered(404, rpc(-32601), session=False), FailureKind.REJECTED, ANSWERED),
-    (answered(400, rpc(-32020)), FailureKind.HEADER_MISMATCH, ANSWERED),
+    (answered(400, rpc(-32020)), FailureKind.REJECTED, ANSWERED),
+    (replace(answered(400, rpc(-32020)), fixed_codes=True), FailureKind.HEADER_MISMATCH, ANSWERED),
     (answered(200, rpc(-32020)), FailureKind.REJECTED, ANSWERED),
     (replace(answered(200, rpc(-32020)), fixed_codes=True), FailureKind.HEADER_MISMATCH, ANSWERED),
-    (answered(400, rpc(-32022)), FailureKind.VERSION_MISMATCH, ANSWERED),
+    (answered(400, rpc(-32022)), FailureKind.REJECTED, ANSWERED),
+    (replace(answered(400, rpc(-32022)), fixed_codes=True), FailureKind.VERSION_MISMATCH, ANSWERED),
     (answered(200, rpc(-32022)), FailureKind.REJECTED, ANSWERED),
     (replace(answered(200, rpc(-32022)), fixed_codes=True), FailureKind.VERSION_MISMATCH, ANSWERED),
     (Evidence(Trouble.UNREADABLE, True, "html", status=200), FailureKind.UNREADABLE, UNKNOWN),
@@ -229,7 +336,8 @@ def test_an_answer_means_what_its_rule_says(evidence, kind, delivery):
 
 
 def test_every_kind_is_somewhere_recognised():
-    assert {kind for _, kind, _ in GENERAL} | {FailureKind.SESSION_LOST} == set(FailureKind)
+    sessions = {FailureKind.SESSION_LOST, FailureKind.SESSION_DOUBTED}
+    assert {kind for _, kind, _ in GENERAL} | sessions == set(FailureKind)
 
 
 def test_a_failure_keeps_what_the_server_said():
@@ -288,6 +396,15 @@ def test_what_was_not_sent_is_not_sent_and_nothing_else_is(evidence: Evidence):
 def test_a_challenge_is_never_a_lost_session(evidence: Evidence):
     if "www-authenticate" in evidence.headers or not evidence.carried_session:
         assert classify(evidence).kind is not FailureKind.SESSION_LOST
+
+
+@given(evidences)
+def test_our_id_is_answered_unless_the_whole_text_is_known_or_the_status_decides(evidence):
+    """[S5] No word in an error with our id proves that the call did not run."""
+    error, failure = evidence.error, classify(evidence)
+    if evidence.sent and error is not None and error.answers_request:
+        known = failure.row in {row.source for row in SESSION_ROWS}
+        assert known or failure.kind is not FailureKind.SESSION_LOST
 
 
 @given(evidences)

@@ -75,7 +75,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_whatever_a_server_names_its_versions_are_texts(data):
     failure = Failure(FailureKind.VERSION_MISMATCH, Delivery.ANSWERED, "", data=data)
-    assert all(isinstance(version, str) for version in supported_versions(failure))
+    assert all(isinstance(version, str) for version in supported_versions(failure.data))
     assert verdict(failure, modern=MODERN, legacy=LEGACY) in Verdict
 
 

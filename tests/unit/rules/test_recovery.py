@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolkeep._rules.recovery import Channel, Decision, Policy, Standing, Step, decide
+from toolkeep._rules.recovery import Channel, Decision, Policy, Standing, Step, decide, survives
 from toolkeep.errors import Delivery, Failure, FailureKind
 
 BACKOFF = 2.0
@@ -110,8 +110,35 @@ def test_nothing_is_replayed_that_would_begin_after_the_deadline(cases: list[Cas
 
 def test_an_answer_is_final_unless_a_remedy_is_left(cases: list[Case]):
     for case in cases:
-        if case.replays and case.failure.delivery is Delivery.ANSWERED:
+        doubted = case.failure.kind is FailureKind.SESSION_DOUBTED
+        if case.replays and case.failure.delivery is Delivery.ANSWERED and not doubted:
             assert ONCE[case.failure.kind] is case.decision.connection, case
+
+
+@pytest.mark.requirement("S5", "P2")
+def test_an_answer_that_leaves_the_session_in_doubt_is_replayed_as_an_unknown_outcome_is(
+    cases: list[Case],
+):
+    doubted = [c for c in cases if c.failure.kind is FailureKind.SESSION_DOUBTED]
+    assert {c.decision.connection for c in doubted} == {Step.CHECK}
+    answered = [c for c in doubted if c.failure.delivery is Delivery.ANSWERED]
+    assert any(c.replays for c in answered)
+    for case in answered:
+        policy, repeatable = case.standing.policy, case.standing.repeatable
+        vouched = policy is Policy.ALWAYS or (policy is Policy.SAFE and repeatable)
+        assert vouched or not case.replays, case
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_a_session_survives_a_check_that_shows_life_or_never_reached_it(kind: FailureKind):
+    given_up = {
+        FailureKind.SESSION_LOST,
+        FailureKind.SESSION_DOUBTED,
+        FailureKind.BROKEN,
+        FailureKind.UNREADABLE,
+        FailureKind.REFUSED,
+    }
+    assert survives(kind) is (kind not in given_up)
 
 
 def test_each_remedy_is_tried_once(cases: list[Case]):
@@ -150,7 +177,8 @@ def test_retry_after_wins_over_the_backoff(cases: list[Case]):
 
 
 def test_what_a_remedy_mends_is_replayed_at_once(cases: list[Case]):
-    mended = [c for c in cases if c.replays and c.failure.kind in {*ONCE, FailureKind.SESSION_LOST}]
+    kinds = {*ONCE, FailureKind.SESSION_LOST, FailureKind.SESSION_DOUBTED}
+    mended = [c for c in cases if c.replays and c.failure.kind in kinds]
     assert {c.decision.replay_after for c in mended} == {0.0}
 
 
@@ -193,6 +221,7 @@ def test_what_is_mended_is_mended_where_it_was_met(cases: list[Case]):
     for case in cases:
         if case.decision.elsewhere:
             assert case.failure.kind is not FailureKind.SESSION_LOST, case
+            assert case.failure.kind is not FailureKind.SESSION_DOUBTED, case
             assert case.failure.kind is not FailureKind.UNAUTHORIZED, case
             assert case.decision.connection not in ONCE.values(), case
 
@@ -234,6 +263,7 @@ MUST_RAISE = [
     (FailureKind.UNREADABLE, Delivery.UNKNOWN),
     (FailureKind.BROKEN, Delivery.UNKNOWN),
     (FailureKind.REJECTED, Delivery.ANSWERED),
+    (FailureKind.SESSION_DOUBTED, Delivery.ANSWERED),
 ]
 
 
