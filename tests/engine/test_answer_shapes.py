@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.helpers_wire import (
+    TEXT,
     Asked,
     Encoding,
     Era,
@@ -16,6 +17,7 @@ from tests.engine.helpers_wire import (
     both_encodings,
     both_eras,
     client_of,
+    handshake,
     http,
     methods,
     result_for,
@@ -291,3 +293,85 @@ async def test_half_a_character_costs_that_character_alone(encoding: Encoding) -
 
     async with RawServer(cut) as server, client_of(server, mode="legacy") as client:
         assert (await client.call_tool("any")).text == "ok \ufffd"
+
+
+# -- errors that name no request ----------------------------------------------------------------
+
+UNUSABLE_IDS = [{"id": None}, {}, {"id": True}, {"id": 0.5}, {"id": {"n": 1}}, {"id": []}]
+
+
+def complaint(named: dict[str, Any]) -> bytes:
+    error = {"code": -32601, "message": "unknown method"}
+    return json.dumps({"jsonrpc": "2.0", **named, "error": error}).encode()
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("named", UNUSABLE_IDS, ids=str)
+@both_encodings
+async def test_an_error_without_an_id_does_not_hide_the_answer_that_follows(
+    named: dict[str, Any], encoding: Encoding
+) -> None:
+    def answer(asked: Asked) -> bytes:
+        if encoding == "json":
+            return http(b"[" + complaint(named) + b"," + result_for(asked) + b"]")
+        return http(event(complaint(named)) + event(result_for(asked)), kind=SSE)
+
+    async with RawServer(answer) as server, client_of(server, mode="legacy") as client:
+        assert (await client.call_tool("any")).text == "hello"
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("named", UNUSABLE_IDS, ids=str)
+@both_encodings
+async def test_an_error_without_an_id_is_the_answer_where_nothing_else_can_follow(
+    named: dict[str, Any], encoding: Encoding
+) -> None:
+    def answer(asked: Asked) -> bytes:
+        if encoding == "json":
+            return http(complaint(named))
+        return http(event(note("one")) + event(complaint(named)), kind=SSE)
+
+    async with RawServer(answer) as server, client_of(server, mode="legacy") as client:
+        with pytest.raises(CallRejected) as caught:
+            await client.call_tool("any")
+        assert (caught.value.code, caught.value.delivery) == (-32601, Delivery.ANSWERED)
+
+
+@pytest.mark.requirement("P1", "P8")
+@pytest.mark.parametrize("resumed", [True, False])
+async def test_an_error_without_an_id_before_a_break_is_not_the_answer(resumed: bool) -> None:
+    """A stream with event ids is resumed first; one that is cut leaves the outcome unknown."""
+    calls: list[Asked] = []
+
+    def answer(asked: Asked) -> bytes:
+        if asked.verb == "GET":
+            return http(event(result_for(calls[0])), kind=SSE)
+        if asked.message.get("method") != "tools/call":
+            return handshake(asked)
+        calls.append(asked)
+        if resumed:
+            return http(event(complaint({"id": None}), b"id: 1", b"retry: 1"), kind=SSE)
+        body = http(event(complaint({"id": None})) + event(result_for(asked)), kind=SSE)
+        return body[:-10].replace(b"HTTP/1.1 200 OK", b"HTTP/1.1 200 OK\r\nconnection: close")
+
+    async with (
+        RawServer(answer, only=True) as server,
+        client_of(server, mode="legacy", max_replays=0) as client,
+    ):
+        if resumed:
+            assert (await client.call_tool("any")).text == "hello"
+        else:
+            with pytest.raises(CallOutcomeUnknown):
+                await client.call_tool("any")
+    assert len(calls) == 1
+
+
+@pytest.mark.requirement("P1")
+async def test_a_result_without_an_id_is_never_the_answer() -> None:
+    def answer(asked: Asked) -> bytes:
+        body = {"jsonrpc": "2.0", "id": None, "result": TEXT, "error": None}
+        return http(json.dumps(body).encode())
+
+    async with RawServer(answer) as server, client_of(server, mode="legacy") as client:
+        with pytest.raises(CallOutcomeUnknown):
+            await client.call_tool("any")

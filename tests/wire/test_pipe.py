@@ -107,15 +107,19 @@ async def test_an_answer_may_name_its_request_as_a_text():
         assert await asking(dispatcher, "ping") == {"n": 1}
 
 
-async def test_an_error_that_names_nobody_is_the_only_ones_or_nobodys():
-    lost = {"id": None, "error": {"code": -32700, "message": "what?"}}
-    async with talking(Peer(), lost, after=1) as dispatcher:
-        with pytest.raises(WireFault):
-            await asking(dispatcher, "ping")
-    answers = [{"id": number, "result": {"n": number}} for number in (1, 2)]
-    async with talking(Peer(), lost, *answers, after=2) as dispatcher:
+UNUSABLE_IDS = [{"id": None}, {}, {"id": True}, {"id": 1.0}, {"id": {"n": 1}}, {"id": [1]}]
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("named", UNUSABLE_IDS, ids=str)
+@pytest.mark.parametrize("count", [1, 2])
+async def test_an_error_without_a_usable_id_answers_no_request(named: dict[str, Any], count: int):
+    lost = {**named, "error": {"code": -32601, "message": "what?"}}
+    answers = [{"id": number, "result": {"n": number}} for number in range(1, count + 1)]
+    async with talking(Peer(), lost, *answers, after=count) as dispatcher:
         both = [asking(dispatcher, "ping") for _ in answers]
-        assert await asyncio.gather(*both) == [{"n": 1}, {"n": 2}]
+        assert await asyncio.gather(*both) == [answer["result"] for answer in answers]
+        assert dispatcher.said == "error -32601: what?"
 
 
 async def test_a_message_that_was_too_large_and_may_be_anybodys_ends_the_pipe_for_all():

@@ -1,6 +1,7 @@
 """Clients of servers that know HTTP+SSE of 2024-11-05 only: the kit's, and the official SDK's."""
 
 import asyncio
+import json
 import socket
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.helpers_wire import Asked, result_for, when
+from tests.engine.helpers_wire import Asked, http, result_for, when
 from tests.wire.helpers_sse import ACCEPTED, SseServer, message
 from toolkeep import (
     AuthNeeded,
@@ -282,3 +283,52 @@ async def test_a_stream_that_went_deaf_without_a_word_is_replaced_and_a_slow_ser
         await client.call_tool("any")
         assert patient.is_initialized
         assert ends[1].empty()
+
+
+def handshake_on(server: SseServer, asked: Asked) -> bool:
+    """Answer the handshake on the stream. False: it is something else."""
+    if asked.message["method"] != "initialize":
+        return asked.id is None
+    about = {"capabilities": {}, "serverInfo": {"name": "small", "version": "1"}}
+    server.say(message(result_for(asked, {"protocolVersion": "2024-11-05", **about})))
+    return True
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("named", [{"id": None}, {}, {"id": True}, {"id": 0.5}, {"id": {}}])
+async def test_an_error_without_a_usable_id_on_the_stream_answers_no_call(named: dict[str, Any]):
+    error = {"code": -32601, "message": "unknown method"}
+    complaint = json.dumps({"jsonrpc": "2.0", **named, "error": error}).encode()
+
+    def post(asked: Asked) -> bytes | None:
+        if not handshake_on(server, asked):
+            server.say(message(complaint) + message(result_for(asked)))
+        return ACCEPTED
+
+    server = SseServer(post=post)
+    async with server, client_of(server.url) as client:
+        assert (await client.call_tool("any", {})).text == "hello"
+
+
+@pytest.mark.requirement("S5", "P2")
+async def test_a_post_answered_in_words_about_a_session_runs_its_tool_once():
+    error = {"code": -32000, "message": "card declined after checkout session cs_12 was charged"}
+
+    def post(asked: Asked) -> bytes | None:
+        if asked.message["method"] == "tools/call":
+            body = json.dumps({"jsonrpc": "2.0", "id": asked.id, "error": error}).encode()
+            return http(body, status="400 Bad Request")
+        if not handshake_on(server, asked):
+            server.say(message(result_for(asked, {})))
+        return ACCEPTED
+
+    server = SseServer(post=post)
+    async with server, client_of(server.url, replay="never") as client:
+        await client.connect()
+        session = client.session_id
+        with pytest.raises(CallRejected) as caught:
+            await client.call_tool("pay", {})
+        assert caught.value.delivery is Delivery.ANSWERED
+        asked = [each.message["method"] for each in server.asked if each.verb == "POST"]
+        assert asked[2:] == ["tools/call", "ping"]
+        assert client.session_id == session

@@ -4,13 +4,23 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from tests.engine.helpers_programs import program
 from tests.wire.helpers_stdio import BOUND, FAMILY, TOOLS, Undertaker, spec_of
-from toolkeep import CallError, CallOutcomeUnknown, Client, ConfigError, Delivery, ToolkeepError
+from toolkeep import (
+    CallError,
+    CallOutcomeUnknown,
+    CallTimedOut,
+    Client,
+    ConfigError,
+    Delivery,
+    ServerUnavailable,
+    ToolkeepError,
+)
 
 
 async def pid_of(client: Client) -> int:
@@ -118,3 +128,43 @@ async def test_half_a_character_in_an_answer_costs_that_character_alone():
     script = "serve(lambda told, name: done(told, 'ok \\ud83d'))"
     async with Client(program(script)) as client:
         assert (await client.call_tool("any", timeout=BOUND)).text == "ok \ufffd"
+
+
+COMPLAINS = """
+import json, sys
+cancelled = False
+for line in sys.stdin:
+    told = json.loads(line)
+    method = told.get("method")
+    if method == "initialize":
+        about = {"capabilities": {}, "serverInfo": {"name": "small", "version": "1"}}
+        say(id=told["id"], result={"protocolVersion": "2025-11-25", **about})
+    elif method == "notifications/cancelled":
+        cancelled = True
+    elif method == "tools/call" and told["params"]["name"] == "quick":
+        if cancelled:
+            say(**json.loads(sys.argv[1]), error={"code": -32601, "message": "unknown method"})
+        done(told, "ran")
+"""
+"""Answers a cancellation, late, with an error without a usable id, as if it were a request."""
+
+
+@pytest.mark.requirement("P1", "P5")
+@pytest.mark.parametrize("named", [{"id": None}, {}, {"id": False}, {"id": 0.5}, {"id": {}}])
+async def test_an_error_about_a_cancellation_is_not_the_next_calls_answer(named: dict[str, object]):
+    async with Client(program(COMPLAINS, json.dumps(named))) as client, asyncio.timeout(BOUND):
+        await client.connect()
+        with pytest.raises(CallTimedOut):
+            await client.call_tool("slow", {}, timeout=0.3)
+        assert (await client.call_tool("quick", {})).text == "ran"
+
+
+@pytest.mark.requirement("S15")
+async def test_a_handshake_that_gets_only_an_error_without_an_id_says_so():
+    script = (
+        'sys.stdin.readline()\nsay(id=None, error={"code": -1, "message": "x"})\nsys.stdin.read()'
+    )
+    client = Client(program(script, timeouts={"connect": 1.0}, max_replays=0))
+    async with aclosing(client), asyncio.timeout(BOUND):
+        with pytest.raises(ServerUnavailable, match="error -1: x"):
+            await client.connect()

@@ -57,6 +57,9 @@ class AnswerReader:
         for message in found:
             if jsonrpc.answers(message, exchange.request_id):
                 return message
+        for message in found:  # the body is whole: nothing else can follow
+            if jsonrpc.is_unaddressed_error(message):
+                return message
         raise unreadable("the answer belongs to another request", reply.status)
 
     async def in_stream(self, reply: Reply, exchange: Exchange) -> dict[str, Any]:
@@ -71,6 +74,9 @@ class AnswerReader:
                     await self._drain(reply)
                     return message
             if not chunk:
+                if exchange.unaddressed is not None and not exchange.resumable:
+                    exchange.attempt.on_answer()
+                    return exchange.unaddressed
                 raise broken("the stream ended without an answer", exchange.attempt, reply.status)
 
     async def _take(self, event: ServerEvent, exchange: Exchange) -> dict[str, Any] | None:
@@ -83,9 +89,11 @@ class AnswerReader:
                 return None  # keep-alives and the like
             raise unreadable("an event is not JSON", 200) from None
         for message in found:
-            if jsonrpc.answers(message, exchange.request_id):
+            if exchange.method and jsonrpc.answers(message, exchange.request_id):
                 return message
-            if not await exchange.take(message):
+            if jsonrpc.is_unaddressed_error(message):
+                exchange.unaddressed = exchange.unaddressed or message
+            elif not await exchange.take(message):
                 await self._hand_on(message, exchange)
         return None
 

@@ -43,6 +43,9 @@ class Exchange:
     """How many events came."""
     last_event_id: str | None = None
     retry: float | None = None
+    unaddressed: dict[str, Any] | None = None
+    """An error without an id that came on this request's stream. It is the answer if the stream
+    ends without another."""
 
     @classmethod
     def of(cls, method: str, opts: CallOptions, ids: Iterator[int]) -> Self:
@@ -59,6 +62,11 @@ class Exchange:
     @property
     def modern(self) -> bool:
         return self.headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a broken answer stream can be continued: legacy, with numbered events."""
+        return self.last_event_id is not None and not self.modern
 
     @property
     def fixed_codes(self) -> bool:

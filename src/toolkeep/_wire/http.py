@@ -167,8 +167,7 @@ class HttpDispatcher:
         except WireFault as fault:
             if fault.evidence.trouble is Trouble.UNREADABLE:
                 reply.discard()
-            broke = fault.evidence.trouble is Trouble.BROKEN
-            if not broke or exchange.modern or exchange.last_event_id is None:
+            if fault.evidence.trouble is not Trouble.BROKEN or not exchange.resumable:
                 raise
             broken_off = fault
         finally:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp_types import RequestId
 from pydantic_core import from_json, to_json, to_jsonable_python
 
@@ -87,13 +87,19 @@ def is_message(found: Mapping[str, Any]) -> bool:
 
 
 def answers(message: Mapping[str, Any], request_id: RequestId) -> bool:
-    """Whether this message is the answer to that request: its result, its error, or an error
-    that names no request (servers do so when they could not read the id)."""
-    if "method" in message:
+    """Whether this message is the answer to that request: it has its id, and is no request."""
+    return "method" not in message and same_id(message.get("id"), request_id)
+
+
+def is_unaddressed_error(message: Mapping[str, Any]) -> bool:
+    """Whether this message is an error without an id that could name a request.
+
+    Servers send one for a message whose id they could not read, and many for a notification they
+    do not know. It answers a request only where nothing else can follow.
+    """
+    if "method" in message or not isinstance(message.get("error"), dict):
         return False
-    if "error" in message and message.get("id") is None:
-        return True
-    return "id" in message and same_id(message["id"], request_id)
+    return as_request_id(message.get("id")) is None
 
 
 def same_id(found: object, request_id: RequestId) -> bool:

@@ -36,7 +36,7 @@ from toolkeep._wire.duct import Duct, Epitaph, Oversized, Received
 from toolkeep._wire.errands import Errands, outlive
 from toolkeep._wire.exchange import Exchange, broken, unreadable, up_to_date, within
 from toolkeep._wire.fault import WireFault
-from toolkeep._wire.hush import hushed
+from toolkeep._wire.hush import hushed, quiet
 from toolkeep._wire.inbound import Inbox
 from toolkeep._wire.waiting import Waiters, Waiting
 from toolkeep._wire.wire import OnLost
@@ -47,6 +47,7 @@ _LAST_WORD = 1.5
 """Seconds from a failed write to the news that the duct has ended, and why."""
 _ASTRAY = "something on the way cancelled the request by itself"
 _SIGN_OF_LIFE = 5.0
+_TEXT_KEPT = 500
 _COURTESY = 5.0
 """Bound of the messages that nobody waits for: cancellations, answers to the server."""
 
@@ -64,6 +65,8 @@ class PipeDispatcher:
         self._epitaph: Epitaph | None = None
         self._ended = asyncio.Event()
         self._doubted = False
+        self._unaddressed = ""
+        """The text of the last error that named no request, for a handshake that gets no answer."""
         self._inbox: Inbox | None = None
         self.errands = Errands()
 
@@ -73,7 +76,7 @@ class PipeDispatcher:
 
     @property
     def said(self) -> str:
-        return self._duct.said
+        return self._duct.said or self._unaddressed
 
     async def open(self) -> None:
         await self._duct.open()
@@ -272,8 +275,16 @@ class PipeDispatcher:
             waiting.put(unreadable(text, None))
         elif waiting is not None:
             waiting.put(message)
+        elif jsonrpc.is_unaddressed_error(message):
+            self._note(message)
         elif self._inbox is not None:
             await self._inbox.take(message, self._waiting.asked_by(message))
+
+    def _note(self, message: Mapping[str, Any]) -> None:
+        error = jsonrpc.error_in(message, "")
+        text = f"error {error.code}: {error.message}" if error else "an error without a code"
+        self._unaddressed = quiet(text, self._private)[:_TEXT_KEPT]
+        logger.debug("an error that names no request was left aside: %r", self._unaddressed)
 
     # -- the end --------------------------------------------------------------------------------
 

@@ -85,8 +85,9 @@ class Waiters(dict[RequestId, Waiting]):
         if request_id is not None:
             self._given_up.pop(coerce_request_id(request_id), None)
             return self._find(request_id)
-        # What names no request can only be told to belong to the only one there is.
-        return self._only() if isinstance(message, Oversized) or "error" in message else None
+        # An error without an id may be about a notification: the answer can still follow. What was
+        # too large to be read leaves the outcome unknown, so it may end the only request there is.
+        return self._only() if isinstance(message, Oversized) else None
 
     def _find(self, request_id: RequestId | None) -> Waiting | None:
         return None if request_id is None else self.get(coerce_request_id(request_id))

@@ -125,8 +125,8 @@ def test_a_line_of_a_log_in_json_is_no_message(found: dict[str, Any], is_one: bo
         ({"id": 1, "result": {}}, True),
         ({"id": "1", "result": {}}, True),
         ({"id": 1, "error": {}}, True),
-        ({"id": None, "error": {}}, True),
-        ({"error": {}}, True),
+        ({"id": None, "error": {}}, False),
+        ({"error": {}}, False),
         ({"id": None, "result": {}}, False),
         ({"result": {}}, False),
         ({"id": 2, "result": {}}, False),
@@ -139,6 +139,22 @@ def test_a_line_of_a_log_in_json_is_no_message(found: dict[str, Any], is_one: bo
 )
 def test_which_message_answers_request_one(message: dict[str, Any], answers: bool) -> None:
     assert jsonrpc.answers(message, 1) is answers
+
+
+@pytest.mark.parametrize(
+    ("message", "unaddressed"),
+    [
+        *(({"id": id, "error": {}}, True) for id in (None, True, 1.0, 1.5, {}, [1])),
+        ({"error": {"code": -32601}}, True),
+        ({"id": 1, "error": {}}, False),
+        ({"id": "", "error": {}}, False),
+        ({"id": None, "result": {}, "error": None}, False),
+        ({"id": None, "error": "no"}, False),
+        ({"method": "error", "error": {}}, False),
+    ],
+)
+def test_which_error_names_no_request(message: dict[str, Any], unaddressed: bool) -> None:
+    assert jsonrpc.is_unaddressed_error(message) is unaddressed
 
 
 @pytest.mark.parametrize(
