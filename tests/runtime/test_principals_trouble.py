@@ -3,9 +3,13 @@ speaks in another's session and no place is lost."""
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
+from tests.engine.helpers_wire import Asked, handshake, http, read_request, result_for
 from tests.runtime._identity import (
     BOUND,
     Era,
@@ -21,7 +25,7 @@ from tests.runtime._identity import (
     until,
     users,
 )
-from toolkeep import Health, Runtime
+from toolkeep import Health, InvalidResult, Runtime, ToolkeepError
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 PLACES = 3
@@ -146,3 +150,119 @@ async def test_a_crowd_on_an_older_server_has_a_stream_each_within_the_bound():
         opened = [r.headers.get("authorization") for r in records if r.http_method == "GET"]
         assert set(opened) == {None, *(f"user-{n}" for n in range(10))}
         assert runtime.servers[0].sessions <= PLACES
+
+
+# -- servers that answer twice ------------------------------------------------------------------
+
+WHOAMI = {"name": "whoami", "inputSchema": {"type": "object"}}
+
+
+class Twice:
+    """A server, or a gateway in front of it, that sends the answer of every call twice.
+
+    The copy comes together with the answer, right after it, or late: when the next request on the
+    connection has been read, before that one's own answer.
+    """
+
+    def __init__(self, moment: str, encoding: str) -> None:
+        self._moment, self._encoding = moment, encoding
+        self.ids: list[Any] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        try:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        finally:
+            server.close()
+            for task in tuple(self._tasks):
+                task.cancel()
+            await asyncio.wait_for(server.wait_closed(), BOUND)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._attend(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        late = b""
+        try:
+            while True:
+                asked = await read_request(reader)
+                self.ids += [asked.id] if asked.id is not None else []
+                answer = self._answer(asked)
+                called = asked.message.get("method") == "tools/call"
+                copy = answer if called else b""
+                if self._moment == "together":
+                    writer.write(answer + copy)
+                elif self._moment == "after":
+                    writer.write(answer)
+                    await writer.drain()
+                    writer.write(copy)
+                else:
+                    writer.write(late + answer)
+                    late = copy
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    def _answer(self, asked: Asked) -> bytes:
+        method = asked.message.get("method")
+        if method == "tools/list":
+            return http(result_for(asked, {"tools": [WHOAMI]}))
+        if method != "tools/call":
+            return handshake(asked)
+        said = {"content": [{"type": "text", "text": asked.headers["x-who"]}]}
+        body = result_for(asked, said)
+        if self._encoding == "json":
+            return http(body)
+        return http(b"data: " + body + b"\n\n", kind="text/event-stream")
+
+
+@pytest.mark.requirement("H4", "P1")
+@pytest.mark.parametrize("encoding", ["json", "sse"])
+@pytest.mark.parametrize("moment", ["together", "after", "late"])
+@pytest.mark.parametrize("at_once", [1, 4])
+async def test_no_principal_gets_the_copy_of_anothers_answer(
+    moment: str, encoding: str, at_once: int
+):
+    twice = Twice(moment, encoding)
+
+    async def ask(who: str) -> bool:
+        try:
+            result = await runtime.call("kit.whoami", context=named(who, x_who=who), timeout=5)
+        except InvalidResult:
+            raise
+        except ToolkeepError:
+            return False  # it says that the outcome is unknown, or that nothing was sent
+        assert result.text == who
+        return True
+
+    async with twice.serving() as url, asyncio.timeout(3 * BOUND):
+        server = {"url": url, "mode": "legacy", "breaker_threshold": 0}
+        async with Runtime({"mcpServers": {"kit": server}}) as runtime:
+            answered = 0
+            for number in range(0, 40, at_once):
+                whose = [f"user {(number + each) % 5}" for each in range(at_once)]
+                answered += sum(await asyncio.gather(*(ask(who) for who in whose)))
+    assert answered >= 10
+    assert len(set(twice.ids)) == len(twice.ids)
+
+
+@pytest.mark.requirement("H4")
+async def test_request_ids_begin_at_random_and_are_never_reused_on_one_http_client():
+    begun: list[int] = []
+    for _ in range(2):
+        twice = Twice("together", "json")
+        async with twice.serving() as url:
+            server = {"url": url, "mode": "legacy"}
+            async with Runtime({"mcpServers": {"kit": server}}) as runtime:
+                for who in ("ann", "ben", "ann"):
+                    await runtime.call("kit.whoami", context=named(who, x_who=who))
+        assert len(set(twice.ids)) == len(twice.ids)
+        assert all(0 < each < 2**31 for each in twice.ids)
+        begun.append(min(twice.ids))
+    assert abs(begun[0] - begun[1]) > 1000  # once in a million runs they begin near each other

@@ -1,7 +1,10 @@
 """One request and one answer on one TCP connection: what is written, and what is kept of it."""
 
 import asyncio
+import contextlib
 import re
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -277,3 +280,57 @@ async def test_closing_wakes_whoever_waits_for_the_head_or_the_body() -> None:
                 await each
         with pytest.raises(WireFault, match="closed"):
             await body_of(link)
+
+
+# -- bytes that come before they are asked for ----------------------------------------------------
+
+
+class Threaded:
+    """A server in a thread: it goes on while the event loop of the client stands still."""
+
+    def __init__(self) -> None:
+        self.accepted, self.go_on, self.said = 0, threading.Event(), threading.Event()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+
+    def serve(self) -> None:
+        """Answers each request with the number of its connection, and the first one twice."""
+        kept: list[socket.socket] = []
+        with contextlib.suppress(OSError):
+            for _ in range(2):
+                connection, _ = self._listening.accept()
+                kept.append(connection)
+                self.accepted += 1
+                connection.recv(65536)
+                answer = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n%d" % self.accepted
+                connection.sendall(answer)
+                if self.accepted == 1:
+                    self.go_on.wait(BOUND)
+                    connection.sendall(answer)
+                    self.said.set()
+        for connection in kept:
+            connection.close()
+
+    def close(self) -> None:
+        self.go_on.set()
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+
+@pytest.mark.requirement("P1", "H4")
+async def test_bytes_that_the_event_loop_has_not_read_yet_do_not_answer_the_next_request() -> None:
+    server = Threaded()
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    link = Link(ServerSpec(name="kit", url=f"http://127.0.0.1:{server.port}/mcp"))
+    try:
+        async with asyncio.timeout(BOUND):
+            assert await body_of(link) == b"1"
+            server.go_on.set()
+            assert server.said.wait(BOUND)  # the loop stands still: it cannot have read the copy
+            assert await body_of(link) == b"2"
+    finally:
+        await link.aclose()
+        server.close()
+        thread.join(BOUND)

@@ -80,7 +80,6 @@ class Resuming:
         saving = partial(self._store.save, *whose, stored, replacing=self._found)
         if await self._ask(saving, False):
             connection.stored = stored
-            connection.wire.share()
 
     async def drop(self, connection: Connection) -> None:
         """The session is being ended at the server."""

@@ -60,6 +60,7 @@ class AnswerReader:
         for message in found:  # the body is whole: nothing else can follow
             if jsonrpc.is_unaddressed_error(message):
                 return message
+        reply.distrust()
         raise unreadable("the answer belongs to another request", reply.status)
 
     async def in_stream(self, reply: Reply, exchange: Exchange) -> dict[str, Any]:
@@ -77,6 +78,8 @@ class AnswerReader:
                 if exchange.unaddressed is not None and not exchange.resumable:
                     exchange.attempt.on_answer()
                     return exchange.unaddressed
+                if exchange.misaddressed:
+                    reply.distrust()
                 raise broken("the stream ended without an answer", exchange.attempt, reply.status)
 
     async def _take(self, event: ServerEvent, exchange: Exchange) -> dict[str, Any] | None:
@@ -93,6 +96,8 @@ class AnswerReader:
                 return message
             if jsonrpc.is_unaddressed_error(message):
                 exchange.unaddressed = exchange.unaddressed or message
+            elif "method" not in message:
+                exchange.misaddressed = True
             elif not await exchange.take(message):
                 await self._hand_on(message, exchange)
         return None

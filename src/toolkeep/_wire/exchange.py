@@ -46,6 +46,8 @@ class Exchange:
     unaddressed: dict[str, Any] | None = None
     """An error without an id that came on this request's stream. It is the answer if the stream
     ends without another."""
+    misaddressed: bool = False
+    """Whether the answer to another request came on this request's stream."""
 
     @classmethod
     def of(cls, method: str, opts: CallOptions, ids: Iterator[int]) -> Self:

@@ -13,9 +13,7 @@ a modern one is by closing its stream. The era of a request is read off its vers
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-import random
 import time
 from collections.abc import Callable, Mapping
 from contextvars import Context
@@ -67,7 +65,6 @@ class HttpDispatcher:
     ) -> None:
         self._link, self._on_lost = link, on_lost
         self._heading = Heading(headers, credentials)
-        self._ids = itertools.count(1)
         self._reader = AnswerReader(max_result_bytes, self._hand_on)
         self._inbox: Inbox | None = None
         self.errands = Errands()
@@ -88,13 +85,7 @@ class HttpDispatcher:
         """The sockets are the link's."""
 
     def resume(self, session_id: str, version: str) -> None:
-        """Others may be speaking in this session: begin to count where they are not."""
         self._heading.resume(session_id, version)
-        self.share()
-
-    def share(self) -> None:
-        """Number requests so that those of other processes in the session have other numbers."""
-        self._ids = itertools.count(random.randrange(2**24, 2**48))
 
     async def run(
         self,
@@ -117,7 +108,7 @@ class HttpDispatcher:
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """POST, and the result that answers it. Raises `WireFault` or `InvalidAnswer`."""
-        exchange = Exchange.of(method, opts or {}, self._ids)
+        exchange = Exchange.of(method, opts or {}, self._link.ids)
         body = jsonrpc.request(exchange.request_id, method, exchange.stamped(params))
         if (seconds := (opts or {}).get("timeout")) is not None:
             return await within(seconds, self._exchange(exchange, body), exchange.attempt)

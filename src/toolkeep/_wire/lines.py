@@ -94,7 +94,8 @@ class HttpLine:
             return HttpDispatcher(self._link, max_result_bytes=limit, on_lost=on_lost, **common)
         duct = SseDuct(self._link, limit=limit, **common)
         private, silence = tuple(self._link.secrets), spec.timeouts.silence
-        return PipeDispatcher(duct, private=private, silence=silence, on_lost=on_lost)
+        ids = self._link.ids
+        return PipeDispatcher(duct, private=private, silence=silence, on_lost=on_lost, ids=ids)
 
     async def knock(self) -> int | None:
         headers = await Heading(self._headers, self._credentials).write("GET", {"accept": "*/*"})

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import secrets
 import socket
 import ssl
 import weakref
@@ -29,7 +31,7 @@ from toolkeep._wire.fault import WireFault
 from toolkeep._wire.reply import Reply, fault_of
 from toolkeep._wire.routes import proxy_for, redirected
 from toolkeep._wire.tls import context_for
-from toolkeep._wire.turn import Address, Turn
+from toolkeep._wire.turn import Address, SpokeFirst, Turn, has_unread
 from toolkeep.config import ServerSpec, secrets_of_url
 
 _MOST_REDIRECTS = 5
@@ -45,14 +47,29 @@ _KEEP_ALIVE = [((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1)] + [
 """Finds out within a minute that the peer of an idle stream is gone without a word."""
 
 
+_ID_BITS = 31
+"""Of the first request id: some servers keep ids in 32 bits (rmcp before 0.9)."""
+
+
 class Connector(aiohttp.TCPConnector):
-    """Never reuses a connection on which the server spoke out of turn."""
+    """Never hands out a connection on which the server spoke before it was asked: what it said
+    would be taken for the answer to the next request. Bytes count that the event loop has not read
+    yet; nothing is awaited between this and the writing of the request."""
 
     async def _get(self, key: Any, traces: Any) -> Any:
         idle = self._conns.get(key)
-        while idle and idle[0][0].should_close:  # aiohttp (3.14) takes the first
+        while idle and (idle[0][0].should_close or has_unread(idle[0][0])):  # aiohttp: the first
             idle.popleft()[0].close()
         return await super()._get(key, traces)
+
+    async def _create_connection(self, req: Any, traces: Any, timeout: Any) -> Any:
+        made = await super()._create_connection(req, traces, timeout)
+        # A new TLS connection, be it to a proxy, has unread bytes of its own: session tickets.
+        encrypted = made.transport is None or made.transport.get_extra_info("ssl_object")
+        if made.should_close or (not encrypted and has_unread(made)):
+            made.close()
+            raise SpokeFirst
+        return made
 
 
 class Link:
@@ -63,6 +80,10 @@ class Link:
         self._url = URL(spec.url).with_user(None)
         self.secrets = secrets_of_url(spec.url)
         """What the URL holds in confidence."""
+        self.ids = itertools.count(secrets.randbelow(2**_ID_BITS - 2**24) + 1)
+        """Numbers for requests. No two requests on these sockets ever have the same, whoever sends
+        them: an answer that comes twice, or late, answers nothing else. Where they begin is random,
+        so that processes that share a session or a gateway do not meet either."""
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._connector = _connector(spec, self._url, self._socket)
         self._proxy = proxy_for(spec.proxy, self._url)

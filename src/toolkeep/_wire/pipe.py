@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextvars import Context
 from typing import Any
 
@@ -56,11 +56,18 @@ class PipeDispatcher:
     """Sends for any task of its loop. Lives as long as its duct."""
 
     def __init__(
-        self, duct: Duct, *, private: tuple[str, ...], silence: float | None, on_lost: OnLost
+        self,
+        duct: Duct,
+        *,
+        private: tuple[str, ...],
+        silence: float | None,
+        on_lost: OnLost,
+        ids: Iterator[int] | None = None,
     ) -> None:
+        """`ids`: numbers for requests, where others send on the same sockets."""
         self._duct, self._private, self._on_lost = duct, private, on_lost
         self._silence = silence
-        self._ids = itertools.count(1)
+        self._ids = ids or itertools.count(1)
         self._waiting = Waiters()
         self._epitaph: Epitaph | None = None
         self._ended = asyncio.Event()
@@ -118,9 +125,6 @@ class PipeDispatcher:
 
     def resume(self, session_id: str, version: str) -> None:
         """The session of a pipe ends with it: nobody is ever asked to (`Line.resumable`)."""
-
-    def share(self) -> None:
-        """Nobody else can."""
 
     async def listen(self, on_open: Callable[[], None]) -> None:
         """Whatever the server says comes on the pipe already."""

@@ -13,7 +13,7 @@ from toolkeep._wire.attempt import Attempt
 from toolkeep._wire.fault import WireFault
 from toolkeep._wire.roominess import LARGE, make_room
 from toolkeep._wire.routes import seconds_of
-from toolkeep._wire.turn import Turn
+from toolkeep._wire.turn import SpokeFirst, Turn
 
 _KEPT_HEADERS = ("retry-after", "www-authenticate")
 
@@ -78,6 +78,10 @@ class Reply:
         """Closes the connection: what comes on it cannot be told apart any more."""
         self._turn.close()
 
+    def distrust(self) -> None:
+        """It is the answer to another request: no further request goes on this connection."""
+        self._turn.never_reuse()
+
     def abandon(self) -> None:
         """Wake whoever reads; there is no time left for more."""
         self._turn.abandon()
@@ -110,6 +114,8 @@ def _describe(error: Exception) -> str:
             return "the server fell silent"
         case aiohttp.ServerDisconnectedError():
             return "the server closed the connection without an answer"
+        case SpokeFirst():
+            return "the server sent bytes before it was asked for anything"
         case aiohttp.ClientPayloadError():
             return "the answer broke off"
         case HttpProcessingError():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 from collections.abc import Callable, Mapping
 
 import aiohttp
@@ -22,6 +23,24 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from yarl import URL
 
 _UNTIMED = TimerNoop()
+
+
+class SpokeFirst(aiohttp.ClientConnectionError):
+    """The server sent bytes on a new connection before it was asked for anything."""
+
+
+def has_unread(protocol: ResponseHandler) -> bool:
+    """Whether something has come on this connection that the event loop has not read: bytes, or
+    its end."""
+    transport = protocol.transport
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or (number := sock.fileno()) < 0:
+        return False
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([number], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class Address:
@@ -150,3 +169,8 @@ class Turn:
         if self._connection is not None:
             self._protocol.force_close()
             self.end()
+
+    def never_reuse(self) -> None:
+        """Have the connection closed once it is idle, also if it has been given back: answers on
+        it no longer belong to the requests they follow."""
+        self._protocol.force_close()

@@ -58,10 +58,6 @@ class Wire(Protocol):
         """Speak for a session that was opened earlier, perhaps by another process."""
         ...
 
-    def share(self) -> None:
-        """Others may come to speak in this session: number requests so that theirs differ."""
-        ...
-
     async def listen(self, on_open: Callable[[], None]) -> None:
         """Hear what a legacy server says outside of requests, if that takes a stream of its own.
 
