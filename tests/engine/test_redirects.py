@@ -1,18 +1,28 @@
 """A redirect is followed inside the origin alone, and never by dropping the request."""
 
+import asyncio
+
 import pytest
 
 from tests.engine.helpers_wire import (
+    BOUND,
     Asked,
     Era,
     RawServer,
     both_eras,
     client_of,
+    handshake,
     http,
     result_for,
     when,
 )
-from toolkeep import CallOutcomeUnknown, RemoteProtocolError
+from toolkeep import (
+    CallContext,
+    CallNotDelivered,
+    CallOutcomeUnknown,
+    RemoteProtocolError,
+    Runtime,
+)
 from toolkeep.testing import ScriptedServer
 
 
@@ -28,20 +38,82 @@ async def test_a_redirect_inside_the_origin_is_followed(era: Era, status: int) -
         assert len(await server.requests("tools/call")) == 2
 
 
-@pytest.mark.parametrize(("status", "asked"), [("307", 6), ("308", 4)])
+@pytest.mark.parametrize("status", ["307 Temporary", "308 Permanent"])
 @pytest.mark.requirement("S10")
-async def test_only_a_permanent_redirect_is_remembered(status: str, asked: int) -> None:
+async def test_no_redirect_is_remembered(status: str) -> None:
     def answer(request: Asked) -> bytes:
         if request.target == "/mcp":
-            return http(b"", "location: /new", status=f"{status} Moved")
+            return http(b"", "location: /new", status=status)
         return http(result_for(request))
 
     async with RawServer(answer) as server, client_of(server, mode="legacy") as client:
         for _ in range(3):
             assert (await client.call_tool("any")).text == "hello"
         targets = [one.target for one in server.asked if one.message.get("method") == "tools/call"]
-    assert len(targets) == asked
-    assert targets[:2] == ["/mcp", "/new"]
+    assert targets == ["/mcp", "/new"] * 3
+
+
+WAYS_TO_A_KEY = {
+    "308": {"/mcp": ("308 Permanent", "/mcp?key={who}")},
+    "308 to a path": {"/mcp": ("308 Permanent", "/{who}/mcp")},
+    "308 behind a 307": {
+        "/mcp": ("307 Temporary", "/hop"),
+        "/hop": ("308 Permanent", "/mcp?key={who}"),
+    },
+    "307 behind a 308": {
+        "/mcp": ("308 Permanent", "/hop"),
+        "/hop": ("307 Temporary", "/mcp?key={who}"),
+    },
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_A_KEY.values(), ids=WAYS_TO_A_KEY)
+@pytest.mark.requirement("S10", "H4")
+async def test_a_redirect_of_one_principal_moves_no_other(way: dict[str, tuple[str, str]]) -> None:
+    """One of them is sent to a URL with a key of hers; the server knows the others as they are."""
+
+    def answer(asked: Asked) -> bytes:
+        who, method = asked.headers.get("x-who", "nobody"), asked.message.get("method")
+        if who == "ann" and asked.target in way:
+            status, location = way[asked.target]
+            return http(b"", f"location: {location.format(who=who)}", status=status)
+        if method == "tools/list":
+            tools = [{"name": "whoami", "inputSchema": {"type": "object"}}]
+            return http(result_for(asked, {"tools": tools}))
+        if method == "tools/call":
+            text = f"{who} at {asked.target}"
+            return http(result_for(asked, {"content": [{"type": "text", "text": text}]}))
+        return handshake(asked)
+
+    async with RawServer(answer, only=True) as server, asyncio.timeout(BOUND):
+        spec = {"url": server.url, "mode": "legacy"}
+        async with Runtime({"mcpServers": {"kit": spec}}) as runtime:
+            for who in ("ann", "ben", "ann", "ben"):
+                context = CallContext(principal=who, headers={"x-who": who})
+                text = (await runtime.call("kit.whoami", context=context)).text
+                assert ("ann" in text) == (who == "ann")
+                assert text.startswith(who)
+            elsewhere = [one for one in server.asked if one.target != "/mcp"]
+            assert {one.headers.get("x-who") for one in elsewhere} == {"ann"}
+
+
+@pytest.mark.requirement("S10")
+async def test_a_redirect_that_was_wrong_is_over_with_its_request() -> None:
+    asked: list[str] = []
+
+    def answer(request: Asked) -> bytes:
+        asked.append(request.target)
+        if len(asked) == 1:
+            return http(b"", "location: /wrong", status="308 Permanent")
+        if request.target == "/wrong":
+            return http(b"nothing here", status="422 Unprocessable", kind="text/plain")
+        return http(result_for(request))
+
+    async with RawServer(answer) as server, client_of(server, mode="legacy") as client:
+        with pytest.raises(CallNotDelivered):
+            await client.call_tool("any")
+        assert (await client.call_tool("any")).text == "hello"
+    assert asked == ["/mcp", "/wrong", "/mcp"]
 
 
 @both_eras

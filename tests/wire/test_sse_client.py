@@ -332,3 +332,25 @@ async def test_a_post_answered_in_words_about_a_session_runs_its_tool_once():
         asked = [each.message["method"] for each in server.asked if each.verb == "POST"]
         assert asked[2:] == ["tools/call", "ping"]
         assert client.session_id == session
+
+
+class Moved(SseServer):
+    """Redirects its stream, and names its endpoint relative to where the stream is now."""
+
+    def _answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        if asked.target == "/sse":
+            writer.write(http(b"", "location: /v2/sse", status="308 Permanent Redirect"))
+        else:
+            super()._answer(asked, writer)
+
+
+@pytest.mark.requirement("S10", "S13")
+async def test_an_endpoint_is_relative_to_where_the_stream_was_found():
+    def post(asked: Asked) -> bytes | None:
+        return ACCEPTED if handshake_on(server, asked) else None
+
+    server = Moved(first=b"event: endpoint\ndata: messages?session_id=7\n\n", post=post)
+    async with server, client_of(server.url) as client:
+        assert (await client.call_tool("any", {})).text == "hello"
+        posts = {asked.target for asked in server.asked if asked.verb == "POST"}
+    assert posts == {"/v2/messages?session_id=7"}

@@ -94,10 +94,11 @@ class Link:
         self._turns: set[Turn] = set()
         self._closed = asyncio.Event()
 
-    def resolve(self, reference: str) -> str | None:
-        """The URL that a server's reference means. None: it is none, or of another origin."""
+    def resolve(self, reference: str, base: URL) -> str | None:
+        """The URL that a reference in an answer from `base` means. None: it is none, or of another
+        origin."""
         try:
-            target = self._url.join(URL(reference)).with_user(None)
+            target = base.join(URL(reference)).with_user(None)
             stays = bool(reference) and target.origin() == self._url.origin()
         except ValueError:
             return None
@@ -113,7 +114,9 @@ class Link:
         to: str | None = None,
         may_idle: bool = False,
     ) -> Reply:
-        """One request and the head of its answer. Redirects are followed inside the origin.
+        """One request and the head of its answer. Redirects are followed inside the origin, for
+        this request alone: others use this link, and where one of them was sent, by whichever hop,
+        may hold a key of theirs or be wrong.
 
         It goes to the server's URL, or `to` one that `resolve` has returned. An answer that
         `may_idle` is a stream on which silence says nothing.
@@ -123,11 +126,10 @@ class Link:
         for _ in range(_MOST_REDIRECTS):
             reply = await self._send_once(method, url, headers, body, attempt, timeout)
             if not 300 <= reply.status < 400:
+                reply.url = url
                 return reply
             await self._dismiss(reply)
             url = redirected(url, reply.status, reply.headers.get("location", ""), method)
-            if reply.status == 308 and to is None:
-                self._url = url
         raise unreadable(f"more than {_MOST_REDIRECTS} redirects", None)
 
     async def _send_once(

@@ -7,6 +7,7 @@ import os
 import aiohttp
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
 
 from toolkeep._rules.classify import Evidence, Trouble
 from toolkeep._wire.attempt import Attempt
@@ -21,7 +22,10 @@ _KEPT_HEADERS = ("retry-after", "www-authenticate")
 class Reply:
     """An HTTP answer whose body has not been read. Must be `released`, whatever happens."""
 
-    __slots__ = ("_answer", "_attempt", "_turn", "content_type", "headers", "status")
+    __slots__ = ("_answer", "_attempt", "_turn", "content_type", "headers", "status", "url")
+
+    url: URL
+    """Where it came from, after redirects."""
 
     def __init__(self, turn: Turn, answer: RawResponseMessage, attempt: Attempt) -> None:
         self._turn, self._answer, self._attempt = turn, answer, attempt

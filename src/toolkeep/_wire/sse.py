@@ -91,7 +91,7 @@ class SseDuct:
         if reply.content_type != _STREAM:
             what = reply.content_type or "no content type"
             raise unreadable(f"HTTP {reply.status} with {what} is no event stream", reply.status)
-        self._settle(await self._first_event(reply, attempt), reply.status)
+        self._settle(await self._first_event(reply, attempt), reply)
 
     async def _first_event(self, reply: Reply, attempt: Attempt) -> str:
         """The data of the `endpoint` event; what came before it has no meaning."""
@@ -108,11 +108,11 @@ class SseDuct:
             if not chunk:
                 raise broken("the stream ended without an endpoint", attempt, reply.status)
 
-    def _settle(self, reference: str, status: int) -> None:
-        endpoint = self._link.resolve(reference.strip())
+    def _settle(self, reference: str, reply: Reply) -> None:
+        endpoint = self._link.resolve(reference.strip(), reply.url)
         if endpoint is None:
             # Whoever can name any address could have our credentials sent there.
-            raise unreadable("the endpoint of the stream is not inside its origin", status)
+            raise unreadable("the endpoint of the stream is not inside its origin", reply.status)
         query = parse_qs(urlsplit(endpoint).query)
         found = [query[key][0] for key in _SESSION_KEYS if key in query]
         self._endpoint, self._session_id = endpoint, found[0] if found else None
