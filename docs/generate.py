@@ -33,7 +33,14 @@ from toolkeep._rules.classify import (
     Trouble,
     classify,
 )
-from toolkeep._rules.recovery import Channel, Policy, Standing, Step, decide
+from toolkeep._rules.recovery import (
+    MOST_SESSION_FAULTS,
+    Channel,
+    Policy,
+    Standing,
+    Step,
+    decide,
+)
 from toolkeep.config import ServerSpec
 from toolkeep.config.dialects import environment, own, plain, products, service, vscode
 from toolkeep.config.loading import NAMED_BY, USUAL_PLACES
@@ -361,6 +368,11 @@ def bounds() -> str:
         " `ServerUnavailable`. After"
         f" `breaker_cooldown` ({default['breaker_cooldown']:g} s) one of them may probe; the time"
         " doubles while probes fail.",
+        "- A session is given up, and the next attempt opens a new one, when the breaker's probe"
+        " or a health check (`ping`) fails in it, or"
+        f" {MOST_SESSION_FAULTS} requests one after the other do: a balancer may send it to an"
+        " instance that is gone. A check that cannot even reach the server, or is answered by an"
+        " error, says nothing against the session.",
     ]
     return "\n".join(fill(line, WIDTH, subsequent_indent="  ") for line in lines)
 

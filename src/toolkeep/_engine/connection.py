@@ -73,6 +73,8 @@ class Connection:
         """Why it ended by itself, if it did."""
         self.lost = False
         """Whether there is no session at the server any more that could be ended."""
+        self.faults = 0
+        """Transport faults in a row; those that met requests at the same time count once."""
         self.checking: asyncio.Task[None] | None = None
         """A check of the session that is under way, for all who doubt it."""
         self._spec, self._known, self._discovered = spec, known, discovered

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Never, cast
 
@@ -17,6 +18,12 @@ from toolkeep._rules.membership import Health, health_after, wait_for_check
 from toolkeep._wire.cancelling import cancellations, is_cancelled
 
 Ping = Callable[[], Awaitable[Any]]
+
+check_within: ContextVar[float | None] = ContextVar("toolkeep_check_within", default=None)
+"""Seconds that a ping may take in this check; None: as long as a call. A client that knows it can
+tell a session that does not answer from a check that was cancelled."""
+_OWN_SHARE = 0.9
+"""Of a check's time. The rest is for what the client does about a ping without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ async def watch(
 async def check(ping: Ping, within: float) -> Beat:
     clock, before = asyncio.get_running_loop().time, cancellations()
     started = clock()
+    token = check_within.set(within * _OWN_SHARE)
     try:
         async with asyncio.timeout(within):
             said = await ping()
@@ -55,6 +63,8 @@ async def check(ping: Ping, within: float) -> Beat:
         return Beat(Health.DOWN, error)
     except Exception as error:
         return Beat(health_after(error), error, None)
+    finally:
+        check_within.reset(token)
     took = said if isinstance(said, float) else clock() - started
     return Beat(Health.HEALTHY, latency=took)
 

@@ -37,7 +37,7 @@ from toolkeep._wire.attempt import Attempt
 from toolkeep._wire.exchange import broken
 from toolkeep._wire.fault import WireFault
 from toolkeep.config import ServerSpec
-from toolkeep.errors import FailureKind
+from toolkeep.errors import Failure, FailureKind
 from toolkeep.events import Connected, Disconnected
 
 CLIENT_INFO = {"name": "toolkeep", "version": __version__}
@@ -222,7 +222,7 @@ class Keeper:
         return self.connection is not connection
 
     async def _check(self, connection: Connection) -> None:
-        attempt, kind = Attempt(), FailureKind.BROKEN
+        attempt, failure = Attempt(), None
         try:
             async with asyncio.timeout(connection.patience), self.gate:
                 await connection.request("ping", None, attempt, lenient=True)
@@ -231,13 +231,24 @@ class Keeper:
             if not attempt.sent:
                 return  # it never got its turn
         except WireFault as fault:
-            kind = classify(fault.evidence, rows=self.session_rows).kind
+            failure = classify(fault.evidence, rows=self.session_rows)
         except MCPError:
             return  # it answered, or our own credentials are what is wrong
-        if not survives(kind):
-            # One that others use, too, is not ended at the server for a doubt of ours.
-            gone = kind is FailureKind.SESSION_LOST or connection.stored is not None
-            self.retire(connection, lost=gone, reason=f"its check failed: {kind.value}")
+        self.doubt(connection, failure)
+
+    def doubt(self, connection: Connection | None, failure: Failure | None) -> None:
+        """A check of this session failed; None: it was not answered. Unless that shows life all the
+        same, the next request opens a new one."""
+        if connection is None or connection.wire.session_id is None or survives(failure):
+            return
+        lost = failure is not None and failure.kind is FailureKind.SESSION_LOST
+        why = failure.kind.value if failure else "no answer"
+        self.give_up(connection, f"its check failed: {why}", lost=lost)
+
+    def give_up(self, connection: Connection, reason: str, *, lost: bool = False) -> None:
+        """Retire a session that may still be there: it is ended at the server, unless a store keeps
+        it, and so others may use it."""
+        self.retire(connection, lost=lost or connection.stored is not None, reason=reason)
 
     def _tell_end(self, connection: Connection, reason: str, *, asked: bool) -> None:
         about: Any = {"server": self.spec.name, "endpoint": self._endpoint}

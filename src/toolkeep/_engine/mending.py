@@ -21,15 +21,18 @@ async def mend(
     if step is Step.CHECK:
         return setback.connection is None or await keeper.check(setback.connection, left)
     if setback.connection is not None:
-        _give_up(keeper, step, setback.connection, setback.failure.kind.value)
+        _give_up(keeper, step, setback, setback.connection)
     return True
 
 
-def _give_up(keeper: Keeper, step: Step, connection: Connection, reason: str) -> None:
-    if step is Step.REPLACE:
-        keeper.retire(connection, lost=True, reason=reason)
-    elif step is Step.RENEGOTIATE:
+def _give_up(keeper: Keeper, step: Step, setback: Setback, connection: Connection) -> None:
+    reason = setback.failure.kind.value
+    if step is Step.RENEGOTIATE:
         keeper.renegotiate(connection, reason)
+    elif step is Step.REPLACE and setback.stuck and not connection.broke:
+        keeper.give_up(connection, f"it only fails: {reason}")
+    elif step is Step.REPLACE:
+        keeper.retire(connection, lost=True, reason=reason)
 
 
 async def _relist(outgoing: Outgoing) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolkeep._engine.connection import Connection
-from toolkeep._rules.recovery import Policy
+from toolkeep._rules.recovery import Policy, is_stuck
 from toolkeep._wire.attempt import Ask, Deliver
 from toolkeep.errors import Failure
 
@@ -44,3 +44,13 @@ class Setback:
     """None: there was no connection to send it on."""
     auth_epoch: int
     """Which credentials it was sent with."""
+    probe: bool = False
+    """Whether it was the breaker's probe."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the server may no longer be able to serve the session that it was sent in."""
+        connection = self.connection
+        if connection is None or connection.wire.session_id is None:
+            return False
+        return is_stuck(connection.faults, probe=self.probe)

@@ -168,6 +168,8 @@ class Pursuit:
             raise
         finally:
             ground.busy -= 1
+        if isinstance(outcome, Setback):
+            outcome.probe = leave.probe
         fault = isinstance(outcome, Setback) and outcome.failure.kind in _TRANSPORT_FAULTS
         ground.faults += fault
         breaker.record(not fault, self._loop.time(), leave.probe)
@@ -177,7 +179,7 @@ class Pursuit:
     async def _send(self) -> dict[str, Any] | Setback:
         if self.epoch != self._endpoints.epoch:
             raise closed_meanwhile(self._keeper.spec.name, self._out, self)
-        connection, epoch = None, self._keeper.renewing.epoch
+        connection, epoch, faults = None, self._keeper.renewing.epoch, 0
         attempt = self._attempt = Attempt(
             deliver=self._out.deliver,
             wants_progress=self._out.wants_progress,
@@ -191,7 +193,10 @@ class Pursuit:
                 epoch = min(epoch, self._keeper.opened_in)
                 return Setback(self._why_unopened(found), None, epoch)
             connection = found
-            return await self._send_on(connection, attempt)
+            faults = connection.faults
+            answer = await self._send_on(connection, attempt)
+            connection.faults = 0
+            return answer
         except asyncio.CancelledError:
             if is_cancelled(self._cancellations):
                 raise
@@ -204,6 +209,9 @@ class Pursuit:
             raise
         except Exception as error:
             failure = self._our_fault(error, attempt)
+        if connection is not None:
+            broke = failure.kind is FailureKind.BROKEN
+            connection.faults = max(connection.faults, faults + 1) if broke else 0
         return Setback(failure, connection, epoch)
 
     async def _send_on(self, connection: Connection, attempt: Attempt) -> dict[str, Any]:
@@ -281,6 +289,7 @@ class Pursuit:
             replays_left=self._keeper.spec.max_replays - (self.attempts - 1),
             already=frozenset(self._already | {Step.RENEGOTIATE} if opening else self._already),
             time_left=self.clock.left,
+            stuck=setback.stuck,
             elsewhere=self._endpoints.elsewhere(self._loop.time(), self._tried | {self._keeper}),
         )
 

@@ -14,8 +14,15 @@ from pydantic import BaseModel, ValidationError
 
 from toolkeep._engine import following
 from toolkeep._engine.core import Core
+from toolkeep._engine.group_health import check_within
 from toolkeep._rules.recovery import Policy
-from toolkeep.errors import CallError, FailureKind, InvalidResult
+from toolkeep.errors import (
+    CallError,
+    CallNotSentInTime,
+    CallTimedOut,
+    FailureKind,
+    InvalidResult,
+)
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -137,16 +144,21 @@ class Requests:
     async def ping(self) -> float:
         """Ask for a sign of life on the connection there is; returns the seconds it took.
 
-        An odd server that refuses to be asked is alive if it has anything to say to a plain GET.
+        An odd server that refuses to be asked is alive if it has anything to say to a plain GET. A
+        session in which none comes is given up: the next request opens a new one.
         """
         await self._core.connect()
-        started = time.monotonic()
-        modern = self._core.era == "modern"
+        keeper, started = self._core.keeper(), time.monotonic()
+        connection, modern = keeper.connection, self._core.era == "modern"
+        method = "server/discover" if modern else "ping"
         try:
-            await self._core.pursue("server/discover" if modern else "ping", None)
+            await self._core.pursue(method, None, timeout=check_within.get())
         except CallError as error:
             odd = error.failure is not None and error.failure.kind in _ODD
-            if not odd or await self._core.keeper().knock() not in _SIGNS_OF_LIFE:
+            if not odd or await keeper.knock() not in _SIGNS_OF_LIFE:
+                if not isinstance(error, CallNotSentInTime):
+                    silent = isinstance(error, CallTimedOut)
+                    keeper.doubt(connection, None if silent else error.failure)
                 raise
         return time.monotonic() - started
 

@@ -58,6 +58,8 @@ class Standing:
     already: frozenset[Step] = frozenset()
     """Remedies that were tried for this call; each is tried once."""
     time_left: float = float("inf")
+    stuck: bool = False
+    """The server may no longer be able to serve the session of this attempt (`is_stuck`)."""
     elsewhere: bool = False
     """Another address of the server is left that this call has not tried. Each is tried once, at
     once, and costs no budget: no address is asked more often because another is down."""
@@ -113,6 +115,8 @@ def connection_step(kind: FailureKind, standing: Standing) -> Step:
         return Step.REPLACE
     if kind is FailureKind.SESSION_DOUBTED:
         return Step.CHECK
+    if kind is FailureKind.BROKEN and standing.stuck and Step.REPLACE not in standing.already:
+        return Step.REPLACE
     if kind in _PIPE_ENDS and standing.channel is Channel.PIPE:
         return Step.REPLACE
     remedy = _ONCE.get(kind, Step.KEEP)
@@ -133,6 +137,16 @@ def may_replay(failure: Failure, policy: Policy, *, repeatable: bool) -> bool:
             return policy is Policy.ALWAYS or (policy is Policy.SAFE and repeatable)
 
 
+MOST_SESSION_FAULTS = 10
+
+
+def is_stuck(faults: int, *, probe: bool) -> bool:
+    """Whether a session is given up after a fault, although others may well be served: a balancer
+    may send it to an instance that is gone. The breaker's probe failed in it, or so many requests,
+    each begun after the last had failed; one blip that many requests met at once is one fault."""
+    return probe or faults >= MOST_SESSION_FAULTS
+
+
 _NO_SIGN_OF_LIFE = {
     *_OF_SESSIONS,
     FailureKind.BROKEN,
@@ -141,10 +155,13 @@ _NO_SIGN_OF_LIFE = {
 }
 
 
-def survives(failed_check: FailureKind) -> bool:
-    """Whether a session is kept whose check failed so. An error, a wish to wait or for credentials
-    is a sign of life; an address that cannot be reached says nothing about the session."""
-    return failed_check not in _NO_SIGN_OF_LIFE
+def survives(check: Failure | None) -> bool:
+    """Whether a session is kept whose check failed so; None: nothing came in time. An error, a wish
+    to wait (429) or for credentials is a sign of life; an address that cannot be reached says
+    nothing about the session."""
+    if check is None or check.kind in _NO_SIGN_OF_LIFE:
+        return False
+    return check.kind is not FailureKind.THROTTLED or check.status == 429
 
 
 def _goes_elsewhere(failure: Failure, standing: Standing, step: Step, *, may: bool) -> bool:

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from toolkeep._rules.recovery import Channel, Decision, Policy, Standing, Step, decide, survives
+from toolkeep._rules.recovery import (
+    Channel,
+    Decision,
+    Policy,
+    Standing,
+    Step,
+    decide,
+    is_stuck,
+    survives,
+)
 from toolkeep.errors import Delivery, Failure, FailureKind
 
 BACKOFF = 2.0
@@ -62,7 +71,8 @@ def every_case() -> Iterator[Case]:
     rest: list[Any]
     for kind, delivery, retry_after, *rest in space:
         failed = failure(kind, delivery, retry_after)
-        standing = Standing(*rest)
+        *first, elsewhere = rest
+        standing = Standing(*first, elsewhere=elsewhere)
         yield Case(failed, standing, decide(failed, standing, backoff=BACKOFF))
 
 
@@ -129,8 +139,12 @@ def test_an_answer_that_leaves_the_session_in_doubt_is_replayed_as_an_unknown_ou
         assert vouched or not case.replays, case
 
 
+@pytest.mark.requirement("S5", "G7")
 @pytest.mark.parametrize("kind", FailureKind)
-def test_a_session_survives_a_check_that_shows_life_or_never_reached_it(kind: FailureKind):
+@pytest.mark.parametrize("status", [None, 429, 503])
+def test_a_session_survives_a_check_that_shows_life_or_never_reached_it(
+    kind: FailureKind, status: int | None
+):
     given_up = {
         FailureKind.SESSION_LOST,
         FailureKind.SESSION_DOUBTED,
@@ -138,7 +152,38 @@ def test_a_session_survives_a_check_that_shows_life_or_never_reached_it(kind: Fa
         FailureKind.UNREADABLE,
         FailureKind.REFUSED,
     }
-    assert survives(kind) is (kind not in given_up)
+    told_to_come_later = kind is FailureKind.THROTTLED and status != 429
+    check = Failure(kind, ANSWERED, "as it happens", status=status)
+    assert survives(check) is (kind not in given_up and not told_to_come_later)
+
+
+def test_a_session_does_not_survive_a_check_without_an_answer():
+    assert not survives(None)
+
+
+@pytest.mark.parametrize(
+    ("faults", "probe", "stuck"),
+    [(0, False, False), (9, False, False), (10, False, True), (1, True, True)],
+)
+def test_a_session_is_stuck_after_a_failed_probe_or_a_run_of_faults(faults, probe, stuck):
+    assert is_stuck(faults, probe=probe) is stuck
+
+
+@pytest.mark.parametrize("channel", Channel)
+@pytest.mark.parametrize("kind", FailureKind)
+def test_a_stuck_session_is_replaced_once_in_a_call_and_only_after_a_fault(kind, channel):
+    usual = decide(failure(kind, Delivery.UNKNOWN), plain(channel=channel), backoff=BACKOFF)
+    stuck = plain(channel=channel, stuck=True)
+    decision = decide(failure(kind, Delivery.UNKNOWN), stuck, backoff=BACKOFF)
+    assert decision.replay_after == usual.replay_after
+    if kind is FailureKind.BROKEN:
+        assert decision.connection is Step.REPLACE
+        again = dataclasses.replace(stuck, already=frozenset({Step.REPLACE}))
+        usual = decide(failure(kind, Delivery.UNKNOWN), again, backoff=BACKOFF)
+        kept = channel is Channel.REQUESTS
+        assert usual.connection is (Step.KEEP if kept else Step.REPLACE)
+    else:
+        assert decision.connection is usual.connection
 
 
 def test_each_remedy_is_tried_once(cases: list[Case]):
