@@ -1,6 +1,7 @@
 """`aclose` frees everything, at once, whatever is going on; and the client can start again."""
 
 import asyncio
+import contextlib
 import itertools
 
 import anyio
@@ -24,6 +25,7 @@ from tests.engine.helpers_tasks import (
     serving,
     until,
 )
+from tests.engine.helpers_wire import handshake, http, read_request, result_for
 from toolkeep import (
     CallNotDelivered,
     CallOutcomeUnknown,
@@ -127,6 +129,7 @@ async def test_closing_while_calls_run_fails_them_at_once_and_replays_nothing(
             errors = [await outcome(caller) for caller in callers]
         assert took.seconds < PROMPT
         assert {type(error) for error in errors} == {CallOutcomeUnknown}
+        assert all("the client was closed" in str(error) for error in errors)
         assert not any(caller.cancelled() for caller in callers)
         assert await server.executions("slow") == 3
         assert len(await server.requests(tool="slow")) == 3
@@ -143,7 +146,9 @@ async def test_closing_ends_a_replaced_session_with_the_calls_that_still_run_the
         assert not old.done()
         with Took() as took:
             await client.aclose()
-            assert type(await outcome(old)) is CallOutcomeUnknown
+            error = await outcome(old)
+        assert type(error) is CallOutcomeUnknown
+        assert "the client was closed" in str(error)
         assert took.seconds < PROMPT
         assert await server.executions("slow") == 1
         await assert_stays_closed(server, client)
@@ -291,3 +296,29 @@ async def test_closing_again_and_again_under_traffic_ends_clean(era: Era, encodi
         assert strange == []
         assert max((await server.ledger()).values()) == 1
         await assert_stays_closed(server, client)
+
+
+@pytest.mark.requirement("P1")
+async def test_closing_in_the_middle_of_an_answer_is_told_as_our_closing():
+    """The head and half of the body have come: the server did not break anything off."""
+    halfway = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while (asked := await read_request(reader)).message.get("method") != "tools/call":
+                writer.write(handshake(asked))
+            writer.write(http(result_for(asked))[:-5])
+            await writer.drain()
+            halfway.set()
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with server, closing(client_of(url, "legacy")) as client:
+        caller = asyncio.create_task(client.call_tool("any"))
+        await asyncio.wait_for(halfway.wait(), BOUND)
+        await client.aclose()
+        error = await outcome(caller)
+    assert type(error) is CallOutcomeUnknown
+    assert "the client was closed" in str(error)

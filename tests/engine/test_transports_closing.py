@@ -134,6 +134,7 @@ async def test_closing_under_calls_tells_each_that_it_may_have_run(way: Way):
             errors = [await outcome(call) for call in calls]
         assert took.seconds < PROMPT
         assert {type(error) for error in errors} == {CallOutcomeUnknown}
+        assert all("the client was closed" in str(error) for error in errors)
         assert await server.executions("slow") == 5
         await assert_closed(server, client, way)
 

@@ -157,7 +157,7 @@ class Link:
                 turn.close()
                 raise
         except (aiohttp.ClientError, HttpProcessingError, OSError, RuntimeError) as error:
-            fault = fault_of(error, attempt, None)
+            fault = fault_of(error, attempt, None, closed=self._closed.is_set())
         else:
             return Reply(turn, answer, attempt)
         raise fault
@@ -196,6 +196,7 @@ class Link:
     async def aclose(self) -> None:
         self._closed.set()
         for turn in tuple(self._turns):
+            turn.closed = True
             turn.abandon()
         await self._connector.close()
         # aiohttp (3.14) leaves those that are still connecting, or still have bytes to send.

@@ -53,7 +53,7 @@ class Reply:
         try:
             chunk = await self._turn.content.readany()
         except (aiohttp.ClientError, OSError) as error:
-            fault = fault_of(error, self._attempt, self.status)
+            fault = fault_of(error, self._attempt, self.status, closed=self._turn.closed)
         else:
             if len(chunk) > LARGE:
                 make_room()
@@ -91,11 +91,11 @@ class Reply:
         self._turn.abandon()
 
 
-def fault_of(error: Exception, attempt: Attempt, status: int | None) -> WireFault:
+def fault_of(error: Exception, attempt: Attempt, status: int | None, *, closed: bool) -> WireFault:
+    """`closed`: the client was, which is what ended it, whatever the HTTP library says."""
     trouble = Trouble.BROKEN if attempt.sent else Trouble.CONNECT
-    return WireFault(
-        Evidence(trouble=trouble, sent=attempt.sent, detail=_describe(error), status=status)
-    )
+    detail = "the client was closed" if closed else _describe(error)
+    return WireFault(Evidence(trouble=trouble, sent=attempt.sent, detail=detail, status=status))
 
 
 def _describe(error: Exception) -> str:

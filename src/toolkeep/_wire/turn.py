@@ -85,7 +85,7 @@ class Turn:
     whole, at the very moment; and closed when one of them never will be.
     """
 
-    __slots__ = ("_connection", "_forget", "_protocol", "content")
+    __slots__ = ("_connection", "_forget", "_protocol", "closed", "content")
 
     def __init__(
         self, connection: Connection, silence: float | None, forget: Callable[[Turn], None]
@@ -95,6 +95,8 @@ class Turn:
         self._forget = forget
         self._connection: Connection | None = connection
         self._protocol: ResponseHandler = connection.protocol
+        self.closed = False
+        """Whether the client was closed in its course."""
         self.content: StreamReader = EMPTY_PAYLOAD
         """The answer's body, once its head has come."""
         self._protocol.set_response_params(
