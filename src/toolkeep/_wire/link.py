@@ -94,11 +94,11 @@ class Link:
         self._turns: set[Turn] = set()
         self._closed = asyncio.Event()
 
-    def resolve(self, reference: str, base: URL) -> str | None:
-        """The URL that a reference in an answer from `base` means. None: it is none, or of another
-        origin."""
+    def resolve(self, reference: str, base: URL | None = None) -> str | None:
+        """The URL that a reference means in an answer from `base`, or the server's own URL. None:
+        it is none, or of another origin."""
         try:
-            target = base.join(URL(reference)).with_user(None)
+            target = (base or self._url).join(URL(reference)).with_user(None)
             stays = bool(reference) and target.origin() == self._url.origin()
         except ValueError:
             return None
