@@ -14,6 +14,9 @@ from chaos.scene import Kind
 
 _HTML = "<html><body>Bad Gateway</body></html>"
 _ERROR = {"code": -32050, "message": "not today"}
+_CHARGED = {"code": -32000, "message": "card declined after checkout session cs_12 was charged"}
+_COMPLAINT = '{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}'
+"""What many servers say about a notification that they do not know."""
 HTTP: tuple[Kind, ...] = ("http",)
 NET: tuple[Kind, ...] = ("http", "sse")
 PIPES: tuple[Kind, ...] = ("stdio",)
@@ -55,6 +58,21 @@ FAULTS: Mapping[str, Fault] = {
     "a page in place of the answer": Fault(HTTP, {"body": _HTML, "content_type": "text/html"}),
     "half a JSON": Fault(HTTP, {"body": '{"jsonrpc":"2.0","id":', "encoding": "json"}),
     "an answer to somebody else": Fault(HTTP, {"error": _ERROR, "error_id": "other"}),
+    "an error that names a session, although it ran": Fault(
+        HTTP, {"status": 400, "run": True, "error": _CHARGED}
+    ),
+    "404 with an answer, although it ran": Fault(
+        HTTP, {"status": 404, "run": True, "error": _ERROR}
+    ),
+    "a complaint about something else before the answer": Fault(
+        HTTP, {"encoding": "sse", "sse_prefix": f"data: {_COMPLAINT}\n\n"}
+    ),
+    "a complaint about something else on the pipe": Fault(
+        PIPES, {"prefix_lines": f"{_COMPLAINT}\n"}
+    ),
+    "answered twice at once": Fault(HTTP, {"encoding": "json", "repeat_after": 0.0}),
+    "answered twice, later": Fault(HTTP, {"encoding": "json", "repeat_after": 0.005}),
+    "redirected for good": Fault(HTTP, {"status": 308, "redirect": "/mcp?key=of-this-call"}),
     "rejected": Fault(ALL, {"error": _ERROR}),
     "slow": Fault(ALL, {"delay": 0.15}, weight=16),
     "silent": Fault(ALL, {"hang": True}, weight=2, silent=True),
@@ -88,6 +106,7 @@ TROUBLES: Mapping[str, Trouble] = {
     "reset in requests": Trouble(NET, 0.2),
     "reset in answers": Trouble(NET, 0.2),
     "closed in answers": Trouble(NET, 0.2),
+    "sessions stranded": Trouble(HTTP, 1.0, weight=2),
     "streams broken": Trouble(NET),
     "list changed": Trouble(NET),
     "processes killed": Trouble(PIPES, weight=3),

@@ -41,6 +41,8 @@ class Place:
             if isinstance(self.server, ScriptedProgram):
                 return await _upset_program(self.server, kind, seconds, amount)
             assert self.proxy is not None
+            if kind == "sessions stranded":
+                return await _strand(self.server, seconds)
             if TROUBLES[kind].longest:
                 return await _disturb(self.proxy, kind, seconds, amount)
             return await _upset(self.server, self.proxy, kind)
@@ -69,6 +71,14 @@ async def _upset(server: ScriptedServer, proxy: FaultProxy, kind: str) -> int:
             return await server.notify("notifications/tools/list_changed", listeners=0)
         case _:
             raise ValueError(kind)
+    return 1
+
+
+async def _strand(server: ScriptedServer, seconds: float) -> int:
+    """The instance of the sessions there are is gone; later the balancer knows it, too."""
+    await server.strand_sessions()
+    await asyncio.sleep(seconds)
+    await server.forget_sessions()
     return 1
 
 

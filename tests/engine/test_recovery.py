@@ -458,3 +458,29 @@ async def test_an_error_outside_of_the_table_reaches_the_caller_unchanged(encodi
         assert (error.attempts, error.delivery) == (1, Delivery.ANSWERED)
         assert methods(await server.requests()) == ["tools/call"]
         assert client.session_id == session
+
+
+@pytest.mark.requirement("S4", "P9")
+async def test_stranded_sessions_are_left_and_new_ones_are_served():
+    async with talking({"max_replays": 0}, era="legacy") as (server, client):
+        old = await opened(server, client)
+        await server.strand_sessions()
+        error = await failure_of(record(client, "lost"))
+        assert (error.status, error.delivery) == (502, Delivery.UNKNOWN)
+        await failure_of(client.ping())
+        assert (await record(client, "next")).attempts == 1
+        assert client.session_id not in (None, old)
+        assert await server.executions("lost") == 0
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("after", [0.0, 0.01])
+async def test_an_answer_that_comes_twice_answers_one_call(after: float):
+    async with talking(era="legacy") as (server, client):
+        await opened(server, client)
+        twice = Behaviour(encoding="json", repeat_after=after)
+        await server.script(Rule(tool="echo", times=1, do=twice))
+        assert (await client.call_tool("echo", {"text": "one"})).text == "one"
+        (second,) = await together(client.call_tool("echo", {"text": "two"}))
+        assert isinstance(second, CallOutcomeUnknown) or second.text == "two"
+        assert (await client.call_tool("echo", {"text": "three"})).text == "three"

@@ -57,10 +57,12 @@ class Connector(aiohttp.TCPConnector):
     yet; nothing is awaited between this and the writing of the request."""
 
     async def _get(self, key: Any, traces: Any) -> Any:
-        idle = self._conns.get(key)
-        while idle and (idle[0][0].should_close or has_unread(idle[0][0])):  # aiohttp: the first
-            idle.popleft()[0].close()
-        return await super()._get(key, traces)
+        while (connection := await super()._get(key, traces)) is not None:
+            protocol = connection.protocol
+            if protocol is None or not (protocol.should_close or has_unread(protocol)):
+                return connection
+            connection.close()
+        return None
 
     async def _create_connection(self, req: Any, traces: Any, timeout: Any) -> Any:
         made = await super()._create_connection(req, traces, timeout)

@@ -60,6 +60,8 @@ async def send_plain(connection: Connection, plain: Plain, how: Behaviour) -> bo
         await connection.send(head + (chunk(plain.body) if plain.body else b"") + LAST_CHUNK)
         return True
     await connection.send(head + plain.body)
+    if how.repeat_after is not None and not await connection.pause(how.repeat_after):
+        await connection.send(head + plain.body)
     return framing == "length" and not how.reset
 
 

@@ -46,6 +46,7 @@ class Engine:
         self.ledger: Counter[str] = Counter()
         self.cancelled: list[Cancelled] = []
         self.sessions: set[str] = set()
+        self.stranded: set[str] = set()
         self.channels: dict[str, Channel] = {}
         self.logs: dict[str, EventLog] = {}
         self.audience = Audience()
@@ -118,8 +119,13 @@ class Engine:
         self.rules.clear()
         await self.listen()
 
+    def strand(self) -> None:
+        """Answer requests of the sessions there are as a balancer does whose instance is gone."""
+        self.stranded |= self.sessions
+
     def forget(self) -> None:
         self.sessions.clear()
+        self.stranded.clear()
         self.logs.clear()
         self.audience.forget()
 

@@ -115,5 +115,7 @@ def _refused(
         return _admission.Refusal(405, b"", headers={"allow": "POST, DELETE"})
     if not modern:
         settings, sessions = engine.settings, engine.sessions
+        if head.headers.get("mcp-session-id") in engine.stranded:
+            return _admission.Refusal(502, b"<html>", "text/html")
         return _admission.without_session(settings, head.headers, message or {}, sessions)
     return _admission.outside_envelope(engine.settings, head.headers, message or {})

@@ -49,6 +49,8 @@ def _order(engine: Engine, order: str, details: JsonObject) -> Any:
             engine.hurry.set()
         case "forget_sessions":
             engine.forget()
+        case "strand_sessions":
+            engine.strand()
         case "set_tools":
             size = details.get("page_size", engine.page_size)
             engine.use_tools(details["tools"], built_in=details["built_in"], page_size=size)

@@ -54,6 +54,8 @@ class Behaviour:
     framing: Literal["length", "chunked", "close"] | None = None
     """How the end of a JSON body is told: by its length, by chunks, or by closing the connection.
     """
+    repeat_after: float | None = None
+    """Send a JSON answer once more on its connection, so many seconds after the first."""
     drop: Drop | None = None
     """Where to close the socket. `before_body` with a method or tool in its rule needs the modern
     `Mcp-*` headers to be decided before the body is read; without them the body is read first, and

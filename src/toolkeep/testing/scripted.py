@@ -139,6 +139,11 @@ class ScriptedServer:
         """From now on every session id handed out so far is unknown."""
         await self._home.ask("forget_sessions")
 
+    async def strand_sessions(self) -> None:
+        """From now on requests of the sessions there are get 502, as from a balancer whose instance
+        is gone (streamable HTTP); new sessions are served. `forget_sessions` ends it."""
+        await self._home.ask("strand_sessions")
+
     async def set_tools(
         self, tools: Sequence[JsonObject], *, built_in: bool = True, **paging: int | None
     ) -> None:
