@@ -49,6 +49,19 @@ def clean_surroundings() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def sandbox() -> None:
+    """For tests of code mode: pydantic-monty opens files once for the whole process, and keeps
+    them. They are opened here, so that no test has left them behind."""
+    import pydantic_monty
+
+    async def use() -> None:
+        async with pydantic_monty.AsyncMonty() as pool, pool.checkout() as session:
+            await session.feed_run("1")
+
+    asyncio.run(use())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> None:
     """Ask for `leaks` in async tests only: a sync test should not pay for an event loop.

@@ -103,8 +103,13 @@ REQUIREMENTS: dict[str, str] = {
     "O3": "One line after opening says how many servers are healthy.",
     # Also
     "F1": "Results of read-only tools may be cached, bounded, by principal.",
-    "F2": "Several calls run as one, with an account of what ran.",
+    "F2": "Several calls run as one program, with one deadline and an account of what ran.",
     "F3": "Sampling, elicitation and roots have handlers in both eras.",
+    # Code mode
+    "X1": "A program calls tools as typed functions in a sandbox, type-checked before it runs.",
+    "X2": "A program's calls have the caller's rights, and change nothing unless allowed by name.",
+    "X3": "A program has one deadline, and an account of each call whatever happens.",
+    "X4": "Two tools bring code mode to models in every framework; a command brings it to people.",
 }
 
 IN_DOCSTRING = re.compile(r"\[([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)\]")

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack, cast
 
 from toolkeep._catalogue.catalogue import Catalogue
 from toolkeep._catalogue.tool import Tool
@@ -21,7 +21,7 @@ from toolkeep._engine.observing import Observation
 from toolkeep._engine.setup import Setup
 from toolkeep._engine.wanted import OnProgress, Wanted
 from toolkeep._runtime.asking import Asking
-from toolkeep._runtime.desk import Desk
+from toolkeep._runtime.desk import Desk, Resource
 from toolkeep._runtime.errand import Errand
 from toolkeep._runtime.gate import Gate
 from toolkeep._runtime.house import House, Sources
@@ -45,6 +45,8 @@ from toolkeep.events import Observer
 from toolkeep.results import CallResult
 
 logger = logging.getLogger("toolkeep.runtime")
+
+Owned = TypeVar("Owned", bound=Resource)
 
 
 class Runtime(Asking):
@@ -106,6 +108,13 @@ class Runtime(Asking):
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    def resource(self, kind: type[Owned]) -> Owned:
+        """The one `kind()` of this runtime: made when it is first asked for, and closed (`aclose`)
+        with the runtime, before its servers."""
+        self._desk.check_open()
+        held = self._desk.resources
+        return cast("Owned", held[kind] if kind in held else held.setdefault(kind, kind()))
 
     # -- what is true now -----------------------------------------------------------------------
 

@@ -12,6 +12,9 @@ the pair alone: no tool that comes or goes ever renames another one.
 - Otherwise `server__tool__digest`: both parts cleaned and cut, and the digest of the pair as it
   was. It has a second `__`, so it is never the plain name of another tool, whatever a server
   calls its tools.
+
+In a program a tool goes by its name for models, with `_` for each `-`. Should that be the name of
+another tool, it has a digest at its end.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-__all__ = ["full_name", "model_name", "model_names", "parted"]
+__all__ = ["full_name", "model_name", "model_names", "parted", "python_names"]
 
 LONGEST = 64
 """OpenAI and Anthropic allow 64 characters, Google 64 (once 63, with dots)."""
@@ -94,3 +97,19 @@ def distinct(names: dict[Pair, str], digits: int) -> dict[Pair, str]:
         return names
     longer = min(2 * digits, LONGEST - 2 * len(SEPARATOR))
     return distinct(names | {pair: digested(*pair, longer) for pair in clashing}, longer)
+
+
+def python_names(names: Iterable[str]) -> dict[str, str]:
+    """Identifiers for names for models, no two alike: `a-b__c` is `a_b__c`, unless a tool of that
+    name is among them."""
+    given = sorted(set(names), key=lambda name: ("-" in name or name[:1].isdigit(), name))
+    taken: dict[str, str] = {}
+    for name in given:
+        wanted = identifier(name)
+        taken[wanted if wanted not in taken else f"{wanted}__{digest('', name)}"] = name
+    return {name: written for written, name in taken.items()}
+
+
+def identifier(name: str) -> str:
+    written = name.replace("-", "_")
+    return f"_{written}" if written[:1].isdigit() else written

@@ -7,6 +7,7 @@ opens or closes a server.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from toolkeep._catalogue.catalogue import Catalogue
 from toolkeep._catalogue.difference import difference
@@ -26,6 +27,12 @@ from toolkeep.context import CallContext
 from toolkeep.stores.results import ResultStore
 
 
+class Resource(Protocol):
+    """Something that lives as long as a runtime is open."""
+
+    async def aclose(self) -> None: ...
+
+
 class Desk(Finding):
     """One for each runtime."""
 
@@ -42,6 +49,8 @@ class Desk(Finding):
         self.reuse, self.spill = Reuse(results, authorized=authorized), Spill()
         self.observers = Observers("runtime")
         self.figures = Figures()
+        self.resources: dict[type[Resource], Resource] = {}
+        """Closed with the runtime, before its servers."""
         self._claimed: frozenset[str] = frozenset()
         """The names of all servers since the opening."""
 
@@ -60,8 +69,14 @@ class Desk(Finding):
                 self.figures.forget(name)
         self._tell_changes("")
 
+    async def close_resources(self) -> None:
+        while self.resources:
+            _, resource = self.resources.popitem()
+            await resource.aclose()
+
     def clear(self) -> None:
         """There are none any more; nobody has to be told."""
+        self.resources.clear()
         self.suppliers = {}
         self.at_hand.clear()
         self.catalogue = Catalogue.of((), self.catalogue.revision + 1)

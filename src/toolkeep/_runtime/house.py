@@ -142,6 +142,7 @@ class House:
         await asyncio.shield(self._closing)
 
     async def _close_in_turn(self) -> None:
+        await self._desk.close_resources()
         if self._roster is not None:
             await self._roster.aclose()  # an opening that has its turn is undone by that
         async with self._turn:
@@ -153,6 +154,7 @@ class House:
         if following is not None:
             following.cancel()
             await asyncio.wait((following,))
+        await self._desk.close_resources()
         roster, self._roster = self._roster, None
         if roster is not None:
             await roster.aclose()
