@@ -38,7 +38,7 @@ FLOORS: list[tuple[str, str, str]] = [
     ("cli _doctor", "the toolkeep command, and what it shows and finds", BLUE),
     ("testing", "a scriptable server, a fault proxy: for your tests, too", BLUE),
     ("adapters telemetry", "five agent frameworks; log lines, spans, metrics", BLUE),
-    ("blocking compose", "without an event loop; several calls as one", BLUE),
+    ("blocking code_mode", "without an event loop; programs that call tools", BLUE),
     ("runtime", "Runtime: the one object that you hold", BLUE),
     ("_runtime", "who wants what, may they, and where is it", PLAIN),
     ("_catalogue", "what the servers offer, and to whom", PLAIN),

@@ -227,7 +227,7 @@ class Runtime:
 
     def run(self, work: Callable[[AsyncRuntime], Awaitable[T]]) -> T:
         """Do what has no method here, with the `toolkeep.Runtime` behind this one, and wait for it:
-        `runtime.run(lambda runtime: compose.run(runtime, plan))`."""
+        `runtime.run(lambda runtime: run_code(runtime, source))`."""
         return self._open_portal().run(lambda: work(self._inner))
 
     def _open_portal(self) -> Portal:

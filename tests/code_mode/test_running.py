@@ -106,6 +106,15 @@ async def test_a_tool_without_an_output_schema_gives_text_data_or_blocks() -> No
         assert {block["type"] for block in result.value} >= {"text", "image"}
 
 
+@pytest.mark.parametrize("oversized", ["error", "truncate", "spill"])
+async def test_a_part_of_a_result_is_not_taken_for_the_whole(oversized: str) -> None:
+    spec = {"result_limit": 1_000, "oversized": oversized}
+    async with opened(spec=spec) as (runtime, _):
+        result = await run_code(runtime, "await one__big(bytes=5_000)", allow=ALL)
+    assert "result_limit" in result.error
+    assert account(result) == [("one.big", "ran")]
+
+
 async def test_inputs_are_variables_of_their_own_types() -> None:
     program = "[days + 1, name.upper(), ratio / 2, not flag, rows[0], about['a'], nothing]"
     inputs = {"days": 30, "name": "ada", "ratio": 1.0, "flag": True, "rows": [5], "about": {"a": 1}}

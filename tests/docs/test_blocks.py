@@ -28,7 +28,7 @@ BLOCKS = [block for page in (*PAGES, *PAPERS) for block in blocks(page)]
 FOLLOWED = {block.page for block in BLOCKS if block.language == "console"}
 """By `test_tutorial`, from top to bottom."""
 GENERATED = re.compile("^<!-- Written by ", re.MULTILINE)
-ELSEWHERE = {"compose-calls.md": "compose/test_the_page.py"}
+ELSEWHERE = {"run-code.md": "code_mode/test_page.py"}
 """Pages whose own test, among those of what they are about, compares what they show."""
 MADE = re.compile(r"make ([a-z]+)(?: [A-Z]+=\S+)*(?: +#.*)?")
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))

@@ -24,8 +24,8 @@ from toolkeep.cli.screen import Screen
 
 
 def register(app: typer.Typer) -> None:
-    for command in (servers, tools, prompts, resources, read, call):
-        app.command()(command)
+    for command in (servers, tools, prompts, resources, read, call, run_program):
+        app.command("run" if command is run_program else None)(command)
 
 
 def servers(
@@ -222,3 +222,62 @@ def call(
         output=output,
     )
     run(lambda: calling.call(place, Screen(json), wish), json=json)
+
+
+def run_program(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.py|-", help="The program; - reads standard input.")
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME=VALUE...",
+            help="Variables of the program: JSON, or text.",
+            show_default=False,
+        ),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="PATTERN",
+            help="Tools that it may call although they are not marked read-only. May be repeated.",
+            autocompletion=completing.tools,
+            show_default=False,
+        ),
+    ] = None,
+    timeout: TimeoutOption = None,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    command: CommandOption = None,
+    header: HeaderOption = None,
+    as_: AsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Run a Python program that calls tools, in a sandbox. It is type-checked before it runs.
+
+    \b
+    hits = await shop__find(query=query)
+    await asyncio.gather(*[shop__price(id=hit["id"]) for hit in hits["items"]])
+
+    \b
+    toolkeep run prices.py query=lamp
+    toolkeep run order.py --allow shop.pay --timeout 120
+
+    Each tool is an async function, server__tool. What it prints, and the value of its last line,
+    are on standard output; of a failure, what became of each call is on standard error.
+
+    Exit code 1: it failed. 2: it was not started. 3: a call may have run, look before you repeat
+    it. 130: interrupted with Ctrl-C, and its calls were cancelled.
+    """
+    from toolkeep.cli import running
+
+    place = Place(config=config, url=url, command=command, headers=header or ())
+    wish = running.Wish(
+        file=file,
+        inputs=tuple(inputs or ()),
+        allow=tuple(allow or ()),
+        principal=as_,
+        timeout=timeout,
+    )
+    run(lambda: running.run(place, Screen(json), wish), json=json)

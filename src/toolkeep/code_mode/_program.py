@@ -24,6 +24,7 @@ from toolkeep._engine.group_turns import uninterrupted
 from toolkeep._rules.naming import model_names, python_names
 from toolkeep._rules.patterns import Patterns, sorted_out
 from toolkeep._rules.stubs import HEADER, is_plain, signature
+from toolkeep._runtime.oversized import MARK
 from toolkeep.code_mode._account import (
     CodeCall,
     CodeFinished,
@@ -491,17 +492,17 @@ class Program:
             try:
                 result = await self._sent(tool, arguments)
             except Exception as error:
-                said = shortened(str(error), LONGEST_ERROR)
+                said = shortened(str(error), LONGEST_ERROR) or type(error).__name__
                 outcome = OUTCOMES[getattr(error, "delivery", Delivery.UNKNOWN)]
             except asyncio.CancelledError:
                 self._note(number, began, Outcome.UNKNOWN, CANCELLED)
                 raise
             else:
-                if not result.is_error:
-                    self._note(number, began, Outcome.RAN)
+                said, outcome = why_unusable(result), Outcome.RAN
+                if not said:
+                    self._note(number, began, outcome)
                     return {"return_value": data_of(result)}
-                said, outcome = shortened(result.text, LONGEST_ERROR), Outcome.RAN
-            call = self._note(number, began, outcome, said or "the tool gave no reason")
+            call = self._note(number, began, outcome, said)
             if is_lost(call):
                 self._failed = True
                 raise Stopped(call.error, call.line)
@@ -592,6 +593,15 @@ def problems(text: str, toolset: Toolset) -> list[str]:
         known = toolset.about(undefined[1]) if undefined else ""
         found.append(f"line {line}: {shortened(known or ' '.join(said.split()), LONGEST_PROBLEM)}")
     return found or [shortened(text, LONGEST_ERROR)]
+
+
+def why_unusable(result: CallResult) -> str:
+    """Why a program gets no value of a result; empty if it does."""
+    if result.is_error:
+        return shortened(result.text, LONGEST_ERROR) or "the tool failed and gave no reason"
+    if MARK in result.meta:  # no part is to be taken for the whole
+        return "its result is larger than its server's result_limit: ask the tool for less"
+    return ""
 
 
 def data_of(result: CallResult) -> Any:
