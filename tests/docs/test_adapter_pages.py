@@ -51,7 +51,8 @@ def test_every_yes_has_a_link_and_every_link_is_used_once():
 def test_the_test_behind_a_yes_exists(name: str, file: str, test: str):
     assert test in functions_of(PAGE.parent / file)
     framework = next(one for one in FRAMEWORKS if name.startswith(f"{one}-"))
-    assert Path(file).name.startswith(f"test_{framework.replace('-', '_')}")
+    own = Path(file).name.startswith(f"test_{framework.replace('-', '_')}")
+    assert own or Path(file).name == "test_code_mode.py"  # which is about all of them
 
 
 def test_every_framework_has_a_page_and_an_extra():

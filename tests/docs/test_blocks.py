@@ -108,6 +108,7 @@ def test_the_readme_has_some_rows_of_the_page_about_troubles():
 PYTHON = [block for block in BLOCKS if block.language == "python" and not block.about]
 
 
+@pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize("block", PYTHON, ids=str)
 async def test_a_block_of_python_is_part_of_an_example_or_runs(block: Block):
     if any(is_a_part_of(block.text, example) for example in EXAMPLES):
