@@ -3,7 +3,8 @@
 import asyncio
 
 from google.adk.agents.llm_agent import LlmAgent
-from google.adk.models import BaseLlm, LlmResponse
+from google.adk.models import BaseLlm
+from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
@@ -32,8 +33,7 @@ async def main() -> None:
         agent = LlmAgent(name="helper", model=Model(model="own"), tools=[*tools])
         async with InMemoryRunner(agent=agent) as runner:
             events = await runner.run_debug("How much are both?", user_id="ada", quiet=True)
-            [answer] = events[1].get_function_responses()
-            print((answer.response or {})["result"])
+            print((events[1].get_function_responses()[0].response or {})["result"])
 
 
 asyncio.run(main())

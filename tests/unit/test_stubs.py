@@ -151,8 +151,9 @@ def test_a_description_makes_a_docstring_and_comments():
     schema = tool({"type": "string", "description": "What\nto find"})
     written = signature("s__t", schema, description='Finds.\n\nWith """care""" \\ and "quotes"')
     assert "    x: str,  # What to find\n" in written
-    assert '    """Finds.\n    With \'\'\'care\'\'\' / and "quotes"""" ' not in written
-    assert ast.get_docstring(ast.parse(written).body[0]) == "Finds.\nWith '''care''' / and \"quotes"
+    function = ast.parse(written).body[0]
+    assert isinstance(function, ast.AsyncFunctionDef)
+    assert ast.get_docstring(function) == "Finds.\nWith '''care''' / and \"quotes"
 
 
 def test_long_texts_are_cut():

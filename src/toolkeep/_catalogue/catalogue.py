@@ -18,7 +18,7 @@ from toolkeep._catalogue.offer import Offer, Prompt, Resource, Template
 from toolkeep._catalogue.search import Index
 from toolkeep._catalogue.sieve import Sieve, firsts
 from toolkeep._catalogue.tool import Tool
-from toolkeep._rules.naming import model_names
+from toolkeep._rules.naming import model_names, python_names
 
 __all__ = ["Catalogue", "Offer", "Prompt", "Resource", "Template"]
 
@@ -66,6 +66,12 @@ class Catalogue:
     def stale(self) -> tuple[str, ...]:
         """The servers that are out of reach, and of which this is what they last said."""
         return tuple(dict.fromkeys(offer.server for offer in self.offers if offer.stale))
+
+    @cached_property
+    def program_names(self) -> dict[str, Tool]:
+        """The tools by their names in programs: those for models, with `_` for each `-`."""
+        written = python_names(self._model_names)
+        return {written[name]: tool for name, tool in self._model_names.items()}
 
     def __len__(self) -> int:
         return len(self._tools)

@@ -6,6 +6,7 @@ opens or closes a server.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -25,6 +26,8 @@ from toolkeep._runtime.speaking import HeaderProvider
 from toolkeep._runtime.views import offer_of
 from toolkeep.context import CallContext
 from toolkeep.stores.results import ResultStore
+
+logger = logging.getLogger("toolkeep.runtime")
 
 
 class Resource(Protocol):
@@ -70,9 +73,13 @@ class Desk(Finding):
         self._tell_changes("")
 
     async def close_resources(self) -> None:
+        """One that fails to close keeps nothing else open."""
         while self.resources:
-            _, resource = self.resources.popitem()
-            await resource.aclose()
+            kind, resource = self.resources.popitem()
+            try:
+                await resource.aclose()
+            except Exception:
+                logger.exception("%s could not be closed", kind.__name__)
 
     def clear(self) -> None:
         """There are none any more; nobody has to be told."""

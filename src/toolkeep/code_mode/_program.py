@@ -21,7 +21,6 @@ from typing import Any, cast
 from toolkeep._catalogue.names import nearest
 from toolkeep._catalogue.tool import Tool
 from toolkeep._engine.group_turns import uninterrupted
-from toolkeep._rules.naming import model_names, python_names
 from toolkeep._rules.patterns import Patterns, sorted_out
 from toolkeep._rules.stubs import HEADER, is_plain, signature
 from toolkeep._runtime.oversized import MARK
@@ -149,46 +148,41 @@ class Policy:
 
     @classmethod
     def of(cls, tools: Collection[str] | None, allow: Collection[str]) -> Policy:
-        return cls(
-            Chosen.of(("*",) if tools is None else tools, "tools"), Chosen.of(allow, "allow")
-        )
+        shown = Chosen.of(("*",) if tools is None else tools, "tools")
+        return cls(shown, Chosen.of(allow, "allow"))
+
+    def shows(self, tool: Tool) -> bool:
+        return self.tools.has(tool)
 
     def lets(self, tool: Tool) -> bool:
-        return tool.read_only or self.allowed.has(tool)
+        return self.shows(tool) and (tool.read_only or self.allowed.has(tool))
 
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
     """The tools of one context, by their names in a program."""
 
-    callable: dict[str, Tool]
-    refused: dict[str, Tool]
-    """Those that are not marked read-only, and not allowed."""
+    names: Mapping[str, Tool]
+    policy: Policy
 
     @classmethod
     async def of(cls, runtime: Runtime, context: CallContext | None, policy: Policy) -> Toolset:
-        catalogue = await runtime.catalogue_for(context)
-        names = model_names(tool.key for tool in catalogue.tools)
-        written = python_names(names.values())
-        found = cls({}, {})
-        for tool in catalogue.tools:
-            if policy.tools.has(tool):
-                chosen = found.callable if policy.lets(tool) else found.refused
-                chosen[written[names[tool.key]]] = tool
-        return found
+        return cls((await runtime.catalogue_for(context)).program_names, policy)
 
     def mentioned(self, source: str) -> dict[str, Tool]:
         """Those that the source may call: no other can be called from it."""
-        words = set(WORD.findall(source))
-        return {name: tool for name, tool in self.callable.items() if name in words}
+        found = {word: self.names[word] for word in WORD.findall(source) if word in self.names}
+        return {name: tool for name, tool in found.items() if self.policy.lets(tool)}
 
     def about(self, name: str) -> str:
         """What to do about a name that the program has not defined; empty if nothing is known."""
-        refused = self.refused.get(name)
-        if refused is not None:
-            allow = f'allow=["{refused.name[:200]}"]'
+        tool = self.names.get(name)
+        if tool is not None and self.policy.shows(tool):
+            allow = f'allow=["{tool.name[:200]}"]'
             return f"{name} is not marked read-only: the caller of this program can {allow}"
-        near = nearest(name, self.callable) if "__" in name else ()
+        if "__" not in name:
+            return ""
+        near = nearest(name, (one for one, tool in self.names.items() if self.policy.lets(tool)))
         return f"there is no tool {name}. Did you mean {' or '.join(near)}?" if near else ""
 
 
@@ -376,7 +370,7 @@ class Program:
             raise CodeRefused([f"line {line}: {text}"])
         toolset = await Toolset.of(self._runtime, self._context, self._policy)
         for name in self._inputs:
-            if not is_plain(name) or name in toolset.callable or name in toolset.refused:
+            if not is_plain(name) or name in toolset.names:
                 raise CodeRefused(
                     [f"the input {name[:80]!r} needs another name: one for a variable"]
                 )

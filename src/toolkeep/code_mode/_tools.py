@@ -179,12 +179,15 @@ class Coder:
     async def _search(self, given: Mapping[str, Any], context: CallContext | None) -> CallResult:
         began = monotonic()
         toolset = await Toolset.of(self._runtime, context, self._policy)
-        names = {tool.key: name for name, tool in toolset.callable.items()}
-        refused = {tool.key for tool in toolset.refused.values()}
+        names = {tool.key: name for name, tool in toolset.names.items()}
         found = await self._runtime.search(given["query"], SEARCHED, context=context)
-        usable = [tool for tool in found if tool.key in names][: given["limit"]]
-        text = signatures({names[tool.key]: tool for tool in usable})
-        others = [tool.name for tool in found[: given["limit"]] if tool.key in refused]
+        usable = [tool for tool in found if self._policy.lets(tool)][: given["limit"]]
+        text = signatures({names[tool.key]: tool for tool in usable if tool.key in names})
+        others = [
+            tool.name
+            for tool in found[: given["limit"]]
+            if self._policy.shows(tool) and not self._policy.lets(tool)
+        ]
         if others:
             text += f"\nNot allowed here, because they may change something: {names_of(others)}."
         return answer(SEARCH, text.lstrip(), duration=monotonic() - began)
