@@ -110,6 +110,7 @@ REQUIREMENTS: dict[str, str] = {
     "X2": "A program's calls have the caller's rights, and change nothing unless allowed by name.",
     "X3": "A program has one deadline, and an account of each call whatever happens.",
     "X4": "Two tools bring code mode to models in every framework; a command brings it to people.",
+    "F5": "Whatever a server or a model sends is bounded in memory, time and number.",
 }
 
 IN_DOCSTRING = re.compile(r"\[([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)\]")

@@ -383,3 +383,58 @@ async def test_a_replay_sends_the_arguments_that_the_call_was_given():
         seen: list[Any] = await server.requests("tools/call")
         sent = [one.body["params"]["arguments"] for one in seen]
         assert sent == [{"key": "one", "keep": [1, 2, 3], "list": [1, 2]}] * 2
+
+
+# -- schemas that cost too much -----------------------------------------------------------------
+
+
+def branching(keyword: str) -> dict[str, Any]:
+    """200 bytes, and twice as many ways with every step into the value."""
+    again = {"properties": {"a": {"$ref": "#/$defs/n"}}}
+    node = {"type": "object", keyword: [again, {**again, "minProperties": 1}]}
+    return {"$defs": {"n": node}, "properties": {"x": {"$ref": "#/$defs/n"}}}
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+@both_eras
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+@pytest.mark.requirement("F5")
+async def test_a_schema_that_costs_too_much_is_not_used_and_that_is_said_once(
+    era: Era, keyword: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    costly = tool("deep", branching(keyword), outputSchema=branching(keyword))
+    async with (
+        ScriptedServer.local(era=era, tools=[costly]) as server,
+        client_of(server, mode=era) as client,
+    ):
+        result = {"content": [], "structuredContent": {"x": nested(40)}}
+        await server.script(when(tool="deep", result=result))
+        await client.list_tools()
+        with caplog.at_level(logging.WARNING, "toolkeep.tools"):
+            for _ in range(2):
+                called = await client.call_tool("deep", {"x": nested(40)})
+                assert called.data == {"x": nested(40)}
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if "would take too long" in text] == said
+    assert len(said) == 2  # arguments, result
+
+
+@pytest.mark.requirement("F5")
+async def test_none_under_a_circular_schema_is_sent_as_it_was_given() -> None:
+    both = [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]
+    circular = {"$defs": {"a": {"allOf": both}, "b": {"allOf": both}}}
+    schema = {**circular, "properties": {"x": {"allOf": both}}}
+    async with (
+        ScriptedServer.local(tools=[tool("null", schema)]) as server,
+        client_of(server, strip_none=True) as client,
+    ):
+        await client.list_tools()
+        await client.call_tool("null", {"x": None})
+        (call,) = await server.requests("tools/call")
+        assert call.body["params"]["arguments"] == {"x": None}

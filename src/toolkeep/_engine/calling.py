@@ -165,7 +165,7 @@ class Calling:
             from toolkeep._rules.schema import strip_none
 
             arguments = strip_none(arguments, known.tool.input_schema)
-        problems = known.arguments.problems(arguments)
+        problems = known.problems(known.arguments, arguments)
         if problems:
             why = f"its arguments break its schema: {'; '.join(problems)}"
             raise self._core.invalid(self._name, why, problems)
@@ -278,7 +278,7 @@ class Calling:
             return
         if "structuredContent" not in result.raw:
             raise self._spoiled("its result has no structured content", result)
-        problems = known.output.problems(result.data)
+        problems = known.problems(known.output, result.data)
         if problems:
             raise self._spoiled(f"its result breaks its schema: {'; '.join(problems)}", result)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ class KnownTool:
 
     server: str
     tool: Tool
+    _said: set[str] = field(default_factory=set[str], repr=False)
 
     @property
     def repeatable(self) -> bool:
@@ -53,16 +54,22 @@ class KnownTool:
         found = mcp_param_headers(self._header_map, arguments)
         return {name.lower(): value for name, value in found.items()}
 
+    def problems(self, checker: schema.Checker, value: Any) -> tuple[str, ...]:
+        """What is wrong with the value. That it was not checked is said once for each schema."""
+        found = checker.check(value)
+        if found.unchecked and checker.what not in self._said:
+            self._said.add(checker.what)
+            self._say_unchecked(checker.what, found.unchecked)
+        return found.problems
+
+    def _say_unchecked(self, what: str, why: str) -> None:
+        name = self.tool.name
+        logger.warning("%s: the %s of %s are not checked: %s", self.server, what, name, why)
+
     def _compiled(self, found: Mapping[str, Any], what: str) -> schema.Checker:
         checker = schema.compile(found, what=what)
         if not checker.usable:
-            logger.warning(
-                "%s: the %s of %s are not checked: %s",
-                self.server,
-                what,
-                self.tool.name,
-                checker.reason,
-            )
+            self._say_unchecked(what, checker.reason)
         return checker
 
 

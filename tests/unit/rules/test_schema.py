@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from toolkeep._rules.schema import (
     LONGEST_TEXT,
     MOST_DEPTH,
+    MOST_ENTRIES,
     MOST_NODES,
     MOST_PROBLEMS,
     Checker,
     compile,
+    states_of,
     strip_none,
 )
 
@@ -274,6 +276,255 @@ def test_a_deep_value_under_a_circular_schema_is_no_problem(schema):
     assert compile(schema, what="circle").problems(tree) == ()
 
 
+# --- what a check costs ------------------------------------------------------------------------
+
+
+def nested(levels: int, leaf: Any, *, in_lists: bool = False) -> Any:
+    for _ in range(levels):
+        leaf = [leaf] if in_lists else {"a": leaf}
+    return leaf
+
+
+AGAIN = {"properties": {"a": {"$ref": "#/$defs/n"}}}
+MORE = {**AGAIN, "minProperties": 1}
+
+
+def recursive(node: dict[str, Any]) -> dict[str, Any]:
+    return {"$defs": {"n": node}, "$ref": "#/$defs/n"}
+
+
+def spelled(reference: dict[str, str], node: dict[str, Any]) -> dict[str, Any]:
+    """A node that refers to itself in two branches, in another spelling."""
+    again = {"properties": {"a": reference}}
+    return {**node, "type": "object", "anyOf": [again, {**again, "minProperties": 1}]}
+
+
+def unevaluated(steps: int) -> dict[str, Any]:
+    links = {
+        f"n{i}": {"allOf": [{"$ref": f"#/$defs/n{i + 1}"}], "unevaluatedProperties": False}
+        for i in range(steps)
+    }
+    return {"$defs": {**links, f"n{steps}": {}}, "$ref": "#/$defs/n0"}
+
+
+COSTLY: dict[str, tuple[dict[str, Any], Any]] = {
+    "anyOf": (recursive({"type": "object", "anyOf": [AGAIN, MORE]}), nested(40, 1)),
+    "oneOf": (recursive({"type": "object", "oneOf": [AGAIN, MORE]}), nested(40, 1)),
+    "allOf": (recursive({"type": "object", "allOf": [AGAIN, MORE]}), nested(40, 1)),
+    "if": (recursive({"type": "object", "if": AGAIN, "then": MORE, "else": MORE}), nested(40, 1)),
+    "not": (recursive({"type": "object", **AGAIN, "not": {"not": AGAIN}}), nested(40, 1)),
+    "dependentSchemas": (recursive({**MORE, "dependentSchemas": {"a": AGAIN}}), nested(40, 1)),
+    "items": (
+        recursive(
+            {
+                "anyOf": [
+                    {"items": {"$ref": "#/$defs/n"}},
+                    {"prefixItems": [AGAIN["properties"]["a"]]},
+                ],
+                "type": "array",
+            }
+        ),
+        nested(40, 1, in_lists=True),
+    ),
+    "names": (
+        recursive(
+            {
+                "additionalProperties": {"$ref": "#/$defs/n"},
+                "patternProperties": AGAIN["properties"],
+                "type": "object",
+            }
+        ),
+        nested(40, 1),
+    ),
+    "dynamic": (spelled({"$dynamicRef": "#n"}, {"$dynamicAnchor": "n"}), nested(40, 1)),
+    "anchor": (
+        {"$defs": {"n": spelled({"$ref": "#n"}, {"$anchor": "n"})}, "$ref": "#n"},
+        nested(40, 1),
+    ),
+    "percent": (
+        {"$defs": {"n n": spelled({"$ref": "#/$defs/n%20n"}, {})}, "$ref": "#/$defs/n%20n"},
+        nested(40, 1),
+    ),
+    "id": (
+        {"$id": "http://x/y", "$defs": {"n": spelled({"$ref": "n"}, {"$id": "n"})}, "$ref": "n"},
+        nested(40, 1),
+    ),
+    "draft 7": (
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "definitions": {"n": spelled({"$ref": "#n"}, {"$id": "#n"})},
+            "allOf": [{"$ref": "#n"}],
+        },
+        nested(40, 1),
+    ),
+    "2019-09": (
+        spelled(
+            {"$recursiveRef": "#"},
+            {"$schema": "https://json-schema.org/draft/2019-09/schema", "$recursiveAnchor": True},
+        ),
+        nested(40, 1),
+    ),
+    "in place": (
+        {
+            "$defs": {
+                f"n{i}": {"allOf": [{"$ref": f"#/$defs/n{j}"} for j in range(7) if j != i]}
+                for i in range(7)
+            },
+            "$ref": "#/$defs/n0",
+        },
+        1,
+    ),
+    "enum": ({"items": {"enum": list(range(100_000))}}, list(range(100_000))),
+    "smaller enum": ({"items": {"enum": [str(n) for n in range(20_000)]}}, ["x"] * 20_000),
+    "enum of fractions": (
+        {"items": {"enum": ["a", *(n + 0.5 for n in range(1000))]}},
+        [999.5] * 1000,
+    ),
+    "enum of lists": ({"items": {"enum": [[n] for n in range(2000)]}}, [[1999]] * 1000),
+    "const": ({"items": {"anyOf": [{"const": n} for n in range(300)]}}, [299] * 10_000),
+    "uniqueItems": ({"uniqueItems": True}, list(range(100_000))),
+    "contains": ({"contains": {"const": -1}}, list(range(100_000))),
+    "patternProperties": (
+        {"patternProperties": {f"^a{n}[0-9]+x$": {} for n in range(200)}},
+        {f"a{n}": n for n in range(10_000)},
+    ),
+    "unevaluated": (unevaluated(16), {"a": 1}),
+    "unevaluatedItems": (
+        {"anyOf": [{"contains": {"const": n}} for n in range(400)], "unevaluatedItems": False},
+        list(range(400)),
+    ),
+    "counted groups": ({"pattern": "(a{1,500}){1,20}c"}, "a" * 1000),
+    "fewer of them": ({"pattern": "(a{1,100}){1,20}c"}, "a" * 10_000),
+    "look-ahead": ({"pattern": "(?:a(?=a*b?$))+c"}, "a" * 10_000),
+    "10 MB": ({"pattern": "^a*$"}, "a" * 10_000_000),
+    "classes": ({"pattern": r"^\p{L}{1,2000}$"}, "a"),
+    "large value": ({"type": "array"}, [{"a": 1}] * 200_000),
+    "shared value": ({}, [[[["a"] * 50] * 50] * 50] * 50),
+    "deep value": ({"additionalProperties": {"$ref": "#"}}, nested(5000, 1)),
+    "texts": ({"description": "x" * 10_000_000}, {}),
+    "too many links": (
+        {
+            "allOf": [
+                {"properties": {f"p{m}n{n}": {} for n in range(15)}, "additionalProperties": {}}
+                for m in range(200)
+            ]
+        },
+        {},
+    ),
+}
+
+
+@pytest.mark.requirement("F5")
+@pytest.mark.parametrize("what", COSTLY)
+def test_a_check_that_would_take_long_is_not_made_and_says_so(what: str):
+    """Left alone, each takes from 100 ms to years, or all memory."""
+    schema, value = COSTLY[what]
+    made = compile(schema, what="arguments")
+    found = made.check(value)
+    assert found.problems == ()
+    assert bool(found.unchecked) != bool(made.reason)
+    assert "arguments" in found.unchecked + made.reason
+
+
+NOT_TOLD = "it does not match the schema, and is too large to say where"
+ROWS: dict[str, Any] = {
+    "items": {
+        "type": "object",
+        "properties": {f"p{n}": {"type": "string"} for n in range(10)},
+        "required": [f"p{n}" for n in range(10)],
+        "additionalProperties": False,
+    }
+}
+
+
+@pytest.mark.requirement("F5")
+@pytest.mark.parametrize(
+    ("schema", "value", "first"),
+    [
+        (recursive({"type": "object", "anyOf": [AGAIN, MORE]}), nested(3, 1), "is not valid under"),
+        (recursive({"type": "object", "anyOf": [AGAIN, MORE]}), nested(9, 1), NOT_TOLD),
+        ({"items": {"enum": [str(n) for n in range(1000)]}}, ["x"] * 100, "998 other candidates"),
+        ({"propertyNames": {"maxLength": 1}}, {f"k{n}": 1 for n in range(20_000)}, "is longer"),
+        ({"required": [f"p{n}" for n in range(5000)]}, {f"q{n}": 1 for n in range(5000)}, "p0"),
+        (ROWS, [{f"p{n}": "x" for n in range(9)}] * 5000, '[0]: "p9" is a required property'),
+        (ROWS, [{f"p{n}": 1 for n in range(10)}] * 10, '[0].p0: 1 is not of type "string"'),
+        ({"maxLength": 3}, "é" * 10_000_000, NOT_TOLD),
+        ({"maxLength": 3, "pattern": "(?=x)"}, "é" * 20, "is longer than 3"),
+        ({"items": {"type": "string", "pattern": "^(?=x)"}}, [1, *"x" * 300], "1 is not of type"),
+        ({"pattern": "(a{1,100}){1,20}c"}, "a" * 50, "does not match"),
+        ({"$ref": "https://json-schema.org/draft/2020-12/schema"}, {"type": "strng"}, "strng"),
+        (
+            {"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"a": ["b"]}},
+            {"a": 1},
+            "b",
+        ),
+        ({"prefixItems": [{"type": "integer"}], "items": {"type": "string"}}, [1, 2], "[1]: 2"),
+    ],
+    ids=lambda _: None,
+)
+def test_what_can_be_told_in_time_is_told(schema: dict[str, Any], value: Any, first: str):
+    """Errors copy what they are about: of a large value the first is told, or that there is one."""
+    problems = checker(schema).problems(value)
+    assert problems
+    assert first in problems[0]
+
+
+def test_what_may_be_a_pattern_that_was_given_up_is_no_problem():
+    schema = {"items": {"anyOf": [{"type": "string", "pattern": "^(?=x)"}, {"type": "integer"}]}}
+    found = checker(schema).check([1.5] * 1000)
+    assert (found.problems, found.unchecked) == ((), "")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{f"p{n}": "x" for n in range(10)}] * 5000,
+        [],
+    ],
+    ids=["5,000 rows", "none"],
+)
+def test_an_honest_table_is_checked(value: Any):
+    found = checker(ROWS).check(value)
+    assert (found.problems, found.unchecked) == ((), "")
+
+
+def test_an_honest_schema_that_refers_to_itself_checks_a_large_tree():
+    tree = {"type": "object", "properties": {"kids": {"items": {"$ref": "#"}}}}
+    value = {"kids": [{"kids": [{"kids": []}] * 20}] * 100}
+    assert checker(tree).check(value).unchecked == ""
+    json_value = {
+        "anyOf": [
+            {"type": ["string", "number"]},
+            {"type": "array", "items": {"$ref": "#"}},
+            {"type": "object", "additionalProperties": {"$ref": "#"}},
+        ]
+    }
+    assert checker(json_value).check(nested(50, [1, "x"])).unchecked == ""
+    assert checker(json_value).problems(nested(3, None))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "states"),
+    [
+        ("abc", 3),
+        ("a{3}", 3),
+        ("a{2,}", 2),
+        ("a{1,5}b", 6),
+        ("(ab){1,10}", 40),
+        ("((a{10}){10}){10}", 1220),
+        ("[a-z]{2}", 2),
+        (r"\d{4}", 4),
+        ("(a", 2),
+        ("a)", 2),
+        ("a{0}", 1),
+    ],
+)
+def test_the_states_of_a_pattern_are_counted_with_repetitions_written_out(
+    pattern: str, states: int
+):
+    assert states_of(pattern)[0] == states
+
+
 def test_a_value_that_is_not_json_is_left_to_the_wire():
     assert checker({}).problems({1, 2}) == ()
     assert checker({}).problems("\ud800") == ()
@@ -424,3 +675,37 @@ def test_a_value_as_deep_as_can_be_is_left_as_it_is():
 def test_without_a_usable_schema_nothing_is_dropped():
     assert strip_none({"a": None}, {}) == {"a": None}
     assert strip_none({"a": None}, {"properties": None, "required": None}) == {"a": None}
+
+
+def circular(keyword: str) -> dict[str, Any]:
+    both = [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]
+    return {
+        "$defs": {"a": {keyword: both}, "b": {keyword: both}},
+        "properties": {"x": {keyword: both}},
+    }
+
+
+@pytest.mark.requirement("F5")
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+def test_none_under_a_schema_that_refers_to_itself_is_decided_at_once(keyword: str):
+    """Followed along all ways, 2^100 of them."""
+    assert strip_none({"x": None}, circular(keyword)) == {"x": None}
+
+
+def test_none_under_a_schema_of_any_size_is_decided_soon():
+    wide = {"anyOf": [{"type": "string"}] * (MOST_ENTRIES + 1)}
+    names = [f"p{n}" for n in range(1000)]
+    schema = {"properties": dict.fromkeys(names, wide), "required": ["x"] * 10}
+    assert strip_none(dict.fromkeys(names), schema) == dict.fromkeys(names)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": ["x"]},
+        {"properties": {"x": {"allOf": 5, "anyOf": {}, "enum": None, "type": "null"}}},
+        {"properties": {"x": {"type": "null"}}, "required": 5},
+    ],
+)
+def test_none_under_a_malformed_schema_is_sent_as_it_was_given(schema: dict[str, Any]):
+    assert strip_none({"x": None}, schema) in ({"x": None}, {})
