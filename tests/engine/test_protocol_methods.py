@@ -18,6 +18,7 @@ from tests.engine.helpers_wire import (
     when,
 )
 from toolkeep import (
+    CallError,
     CallNotDelivered,
     CallRejected,
     Changed,
@@ -351,3 +352,120 @@ async def test_connections_are_announced_and_their_end_too() -> None:
     assert connected.generation == disconnected.generation
     assert session is not None
     assert session not in connected.to_json()
+
+
+# -- lists of servers that do not end them well --------------------------------------------------
+
+HINTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+each_list = pytest.mark.parametrize(
+    ("method", "key", "item", "listing"),
+    [
+        ("tools/list", "tools", {"inputSchema": {"type": "object"}}, "list_tools"),
+        ("prompts/list", "prompts", {}, "list_prompts"),
+        ("resources/list", "resources", {"uri": "kit://x"}, "list_resources"),
+    ],
+    ids=["tools", "prompts", "resources"],
+)
+
+
+@both_eras
+@both_encodings
+@each_list
+@pytest.mark.requirement("T1")
+async def test_an_empty_cursor_does_not_end_a_list(
+    era: Era, encoding: Encoding, method: str, key: str, item: dict[str, Any], listing: str
+) -> None:
+    async with (
+        ScriptedServer.local(era=era, encoding=encoding) as server,
+        client_of(server, mode=era) as client,
+    ):
+        first = {**HINTS, key: [{"name": "one", **item}], "nextCursor": ""}
+        last = {**HINTS, key: [{"name": "two", **item}]}
+        await server.script(when(method, times=1, result=first), when(method, result=last))
+        found = await getattr(client, listing)()
+        assert [one.name for one in found] == ["one", "two"]
+        asked = await server.requests(method)
+        assert [(one.body.get("params") or {}).get("cursor") for one in asked] == [None, ""]
+
+
+@both_eras
+@pytest.mark.requirement("T1")
+async def test_a_server_that_reads_an_empty_cursor_as_none_has_listed_all(era: Era) -> None:
+    page = {**HINTS, "tools": [named("one")], "nextCursor": ""}
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        await server.script(when("tools/list", result=page))
+        assert [tool.name for tool in await client.list_tools()] == ["one"]
+        assert (await methods(server)).count("tools/list") == 2
+
+
+@both_eras
+@pytest.mark.requirement("T1")
+async def test_a_server_that_refuses_its_own_empty_cursor_has_listed_all(
+    era: Era, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = {**HINTS, "tools": [named("one")], "nextCursor": ""}
+    refused = {"code": -32602, "message": "Invalid cursor"}
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        await server.script(
+            when("tools/list", times=1, result=page), when("tools/list", error=refused)
+        )
+        assert [tool.name for tool in await client.list_tools()] == ["one"]
+    assert "empty cursor" in caplog.text
+
+
+@both_eras
+@pytest.mark.parametrize("cursor", ["again", "", 7, False, 0, ["x"]])
+@pytest.mark.requirement("T1")
+async def test_a_cursor_that_leads_nowhere_is_the_servers_fault(era: Era, cursor: object) -> None:
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        for number in range(5):
+            page = {**HINTS, "tools": [named(f"t{number}")], "nextCursor": cursor}
+            await server.script(when("tools/list", times=1, result=page))
+        with pytest.raises(RemoteProtocolError):
+            await client.list_tools()
+
+
+@both_eras
+@pytest.mark.requirement("F5")
+async def test_the_pages_of_a_list_share_one_budget_of_replays(era: Era) -> None:
+    async with (
+        ScriptedServer.local(era=era) as server,
+        client_of(server, mode=era, max_replays=2) as client,
+    ):
+        await client.connect()
+        for number in range(4):
+            page = {**HINTS, "tools": [named(f"t{number}")], "nextCursor": f"c{number}"}
+            await server.script(
+                when("tools/list", times=1, status=503), when("tools/list", times=1, result=page)
+            )
+        with pytest.raises(CallError):
+            await client.list_tools()
+        # Three pages asked for; the first two are replayed once each, the third is not.
+        assert (await methods(server)).count("tools/list") == 5
+
+
+@both_eras
+@pytest.mark.requirement("F5")
+async def test_all_pages_together_are_bounded_in_bytes(era: Era) -> None:
+    async with (
+        ScriptedServer.local(era=era) as server,
+        client_of(server, mode=era, max_result_bytes=100_000) as client,
+    ):
+        for number in range(20):
+            tool = named(f"t{number}", description="x" * 30_000)
+            page = {**HINTS, "tools": [tool], "nextCursor": f"c{number}"}
+            await server.script(when("tools/list", times=1, result=page))
+        with pytest.raises(RemoteProtocolError, match="100000 bytes"):
+            await client.list_tools()
+        assert (await methods(server)).count("tools/list") == 4
+
+
+@pytest.mark.requirement("F5")
+async def test_all_pages_together_are_bounded_in_items() -> None:
+    async with ScriptedServer.local() as server, client_of(server) as client:
+        for number in range(3):
+            page = {"tools": [{}] * 9_000, "nextCursor": f"c{number}"}
+            await server.script(when("tools/list", times=1, result=page))
+        with pytest.raises(RemoteProtocolError, match="20000 items"):
+            await client.list_tools()
+        assert (await methods(server)).count("tools/list") == 3

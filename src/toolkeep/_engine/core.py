@@ -245,7 +245,7 @@ class Core:
 
         changes = self._changes
         listed = await self.shelf.all_pages("tools/list", "tools", refresh=refresh)
-        book = Toolbook(self.spec.name, listed.items, modern=self.era == "modern")
+        book = await Toolbook.of(self.spec.name, listed.items, modern=self.era == "modern")
         book.expires_at, book.ttl, book.public = listed.expires_at, listed.ttl, listed.public
         self._outdated = changes != self._changes  # they changed while they were listed
         self.book = book

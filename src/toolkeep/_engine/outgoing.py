@@ -33,6 +33,8 @@ class Outgoing:
     relist: Callable[[], Awaitable[object]] | None = None
     ask: Ask | None = None
     on_replay: Callable[[int, float, Failure], None] | None = None
+    replayed: int = 0
+    """Replays that earlier requests have used up of a budget that is for all of them."""
 
 
 @dataclass(slots=True)

@@ -286,7 +286,7 @@ class Pursuit:
             channel=self._channel(setback),
             policy=Policy.ALWAYS if opening else self._out.policy,
             repeatable=opening or self._out.repeatable,
-            replays_left=self._keeper.spec.max_replays - (self.attempts - 1),
+            replays_left=self._keeper.spec.max_replays - self._out.replayed - (self.attempts - 1),
             already=frozenset(self._already | {Step.RENEGOTIATE} if opening else self._already),
             time_left=self.clock.left,
             stuck=setback.stuck,

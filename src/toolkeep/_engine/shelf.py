@@ -7,13 +7,16 @@ only what is really different is told.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from toolkeep._rules.size import portions
 from toolkeep.config import ServerSpec
-from toolkeep.errors import RemoteProtocolError, ToolkeepError
+from toolkeep.errors import CallRejected, Failure, RemoteProtocolError, ToolkeepError
 from toolkeep.events import Changed
 
 if TYPE_CHECKING:
@@ -22,8 +25,13 @@ if TYPE_CHECKING:
     from toolkeep._engine.caching import ResponseCache
     from toolkeep._engine.watching import Watch
 
+logger = logging.getLogger("toolkeep.client")
+
 _MOST_PAGES = 1000
 """A server with more pages than this is not listing, it is counting."""
+MOST_ITEMS = 20_000
+"""Items of one list, over all pages: twice what the catalogue is made for."""
+_INVALID_PARAMS = -32602
 _LISTS = {
     "tools/list": ("tools", "tools"),
     "prompts/list": ("prompts", "prompts"),
@@ -121,27 +129,51 @@ class Shelf:
         return listed
 
     async def _fetch(self, method: str, key: str) -> tuple[list[Any], Hints]:
+        """All pages, within one deadline, one budget of replays and one of bytes."""
         deadline = time.monotonic() + self._asks.spec.timeouts.call
-        items: list[Any] = []
+        pages = _Pages(self._asks.spec.max_result_bytes)
         hints = Hints()
-        cursors: set[str] = set()
-        cursor: Any = None
         for _ in range(_MOST_PAGES):
-            params = {} if cursor is None else {"cursor": cursor}
             left = max(deadline - time.monotonic(), 0.001)
-            page = await self._asks.pursue(method, params, timeout=left, lenient=True)
+            page = await self._page(method, pages, left)
+            if page is None:
+                return pages.items, hints
             found = page.get(key)
             if not isinstance(found, list):
                 raise self._bad_list(method, f"holds no list {key!r}")
-            items += cast("list[Any]", found)
+            if pages.begin_again(cast("list[Any]", found)):
+                return pages.items, hints
+            if problem := await pages.take(cast("list[Any]", found)):
+                raise self._bad_list(method, problem)
             hints.take(page)
             cursor = page.get("nextCursor")
-            if not cursor:
-                return items, hints
-            if not isinstance(cursor, str) or cursor in cursors:
+            if cursor is None:
+                return pages.items, hints
+            if not isinstance(cursor, str):
+                raise self._bad_list(method, "has a cursor that is no text")
+            if not pages.turn_to(cursor):
                 raise self._bad_list(method, "repeats a cursor: its pages have no end")
-            cursors.add(cursor)
         raise self._bad_list(method, f"has more than {_MOST_PAGES} pages")
+
+    async def _page(self, method: str, pages: _Pages, left: float) -> dict[str, Any] | None:
+        """The next page. None: there is none, says the server."""
+        params = {} if pages.cursor is None else {"cursor": pages.cursor}
+        try:
+            return await self._asks.pursue(
+                method,
+                params,
+                timeout=left,
+                lenient=True,
+                replayed=pages.replays,
+                on_replay=pages.count_replay,
+            )
+        except CallRejected as error:
+            # Servers that end a list with an empty cursor may not know it when they see it.
+            if pages.cursor != "" or error.code != _INVALID_PARAMS:
+                raise
+        name = self._asks.spec.name
+        logger.warning("%s: %s ended with an empty cursor, which the server refuses", name, method)
+        return None
 
     def _bad_list(self, method: str, problem: str) -> RemoteProtocolError:
         name = self._asks.spec.name
@@ -217,6 +249,48 @@ class Shelf:
             return (await self._asks.read(uri, refresh=True)).get("contents") != before
         except ToolkeepError:
             return True
+
+
+class _Pages:
+    """The pages of one list as they come. Lives for one listing."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.items: list[Any] = []
+        self.cursor: str | None = None
+        """Where the next page begins. The empty text is a cursor like any other."""
+        self.replays = 0
+        self._first: list[Any] | None = None
+        self._cursors: set[str] = set()
+        self._most = self._left = most_bytes
+
+    def count_replay(self, attempt: int, after: float, failure: Failure) -> None:
+        self.replays += 1
+
+    def begin_again(self, found: list[Any]) -> bool:
+        """Whether this is the first page once more, because the server reads an empty cursor as
+        none. Then it meant that there are no more."""
+        return self.cursor == "" and found == self._first
+
+    async def take(self, found: list[Any]) -> str:
+        """Keep the items; says what is wrong if they are too many. Counts in slices, so that the
+        loop never stands still for a page."""
+        if len(self.items) + len(found) > MOST_ITEMS:
+            return f"has more than {MOST_ITEMS} items"
+        for portion in portions(found):
+            self._left -= portion
+            if self._left < 0:
+                return f"is larger than {self._most} bytes, all pages together"
+            await asyncio.sleep(0)
+        self._first = found if self._first is None else self._first
+        self.items += found
+        return ""
+
+    def turn_to(self, cursor: str) -> bool:
+        """False: it was there before."""
+        known = cursor in self._cursors
+        self._cursors.add(cursor)
+        self.cursor = cursor
+        return not known
 
 
 def _listed(kept: dict[str, Any] | None) -> Listed | None:
