@@ -21,11 +21,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import fields, replace
 from queue import Empty, SimpleQueue
-from threading import RLock
+from threading import Lock, RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from toolkeep._catalogue.tool import Tool as AsyncTool
+from toolkeep._rules.unread import Unread, size_of_report
 from toolkeep._runtime.portal import GLANCE, Portal, not_open, refuse_loops
 from toolkeep.errors import ServerUnavailable
 from toolkeep.events import CallEvent
@@ -74,7 +75,10 @@ class Call:
 
     def __init__(self, portal: Portal, call: AsyncCall) -> None:
         self._portal, self._call = portal, call
-        self._events = SimpleQueue[CallEvent | None]()
+        self._events = Unread[CallEvent](size_of_report)
+        self._lock = Lock()
+        self._news = SimpleQueue[bool]()
+        """True for each event that came; False: that was the last."""
         self._done: Future[CallResult] | None = None
 
     def __enter__(self) -> Self:
@@ -82,7 +86,7 @@ class Call:
             raise RuntimeError("a call runs once; stream again for another")
         refuse_loops()
         done = self._done = Future()
-        done.add_done_callback(lambda _: self._events.put(None))
+        done.add_done_callback(lambda _: self._news.put(False))
         try:
             self._portal.submit(self._watch, done)
         except BaseException:
@@ -105,13 +109,20 @@ class Call:
         self._running()
         while True:
             try:
-                event = self._events.get(timeout=GLANCE)
+                more = self._news.get(timeout=GLANCE)
             except Empty:
                 continue
-            if event is None:
-                self._events.put(None)
+            if not more:
+                self._news.put(False)
                 raise StopIteration
-            return event
+            with self._lock:
+                if self._events:  # else it was dropped
+                    return self._events.popleft()
+
+    @property
+    def dropped(self) -> int:
+        """How many progress reports and log lines were dropped, because they were not read."""
+        return self._call.dropped + self._events.dropped
 
     def result(self) -> CallResult:
         """The result; raises what the call raised."""
@@ -128,7 +139,9 @@ class Call:
     async def _watch(self) -> CallResult:
         async with self._call as call:
             async for event in call:
-                self._events.put(event)
+                with self._lock:
+                    self._events.append(event)
+                self._news.put(True)
             return await call.result()
 
 

@@ -28,6 +28,7 @@ from tests.engine.helpers_rounds import (
     both_eras,
     every_way,
     meeting,
+    modern_ways,
 )
 from tests.engine.helpers_wire import when
 from toolkeep import CallTimedOut, Client, InputNeeded, InputNotGiven
@@ -294,3 +295,81 @@ async def test_even_a_question_holds_no_call_for_longer_than_the_longest() -> No
             with pytest.raises(CallTimedOut):
                 await client.call_tool("any", timeout=0.2)
         await thinker.until(asked=1, cancelled=1)
+
+
+# -- how much a modern server may ask ------------------------------------------------------------
+
+
+class Counter:
+    """Counts how many of its answers are under way at a time."""
+
+    def __init__(self) -> None:
+        self.asked = self.now = self.most = 0
+
+    async def __call__(self, needed: InputNeeded) -> Any:
+        self.asked += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.now -= 1
+        return ADA
+
+
+@modern_ways
+@pytest.mark.requirement("F5")
+async def test_a_round_of_many_questions_is_answered_a_few_at_a_time(way: Way) -> None:
+    counter = Counter()
+    async with meeting(way, elicitation=counter) as (_, client):
+        asked = {f"q{number}": ELICIT for number in range(60)}
+        result = await client.call_tool("ask", {"requests": asked})
+    assert len(result.data["answers"][0]) == 60
+    assert counter.asked == 60
+    assert 1 < counter.most <= 8
+
+
+@modern_ways
+@pytest.mark.requirement("F5")
+async def test_a_round_of_too_many_questions_is_not_answered_at_all(way: Way) -> None:
+    counter = Counter()
+    async with meeting(way, elicitation=counter) as (_, client):
+        asked = {f"q{number}": ELICIT for number in range(20_000)}
+        with pytest.raises(InputNotGiven, match="more than 100 questions"):
+            await client.call_tool("ask", {"requests": asked})
+    assert counter.asked == 0
+
+
+@pytest.mark.requirement("F5")
+async def test_the_questions_of_all_rounds_count_together() -> None:
+    counter = Counter()
+    async with meeting(Way("json", "modern"), elicitation=counter) as (_, client):
+        asked = {f"q{number}": ELICIT for number in range(30)}
+        with pytest.raises(InputNotGiven, match="more than 100 questions"):
+            await client.call_tool("ask", {"requests": asked, "rounds": 8})
+    assert counter.asked == 90
+
+
+@pytest.mark.parametrize(("rounds", "ends_well"), [(12, True), (3, False)])
+@pytest.mark.requirement("F5")
+async def test_the_number_of_rounds_can_be_set(rounds: int, ends_well: bool) -> None:
+    way = Way("json", "modern")
+    async with meeting(way, elicitation=answering(ADA), max_input_rounds=rounds) as (_, client):
+        call = client.call_tool("ask", {"requests": {"q": ELICIT}, "rounds": 11})
+        if ends_well:
+            assert len((await call).data["answers"]) == 11
+            return
+        with pytest.raises(InputNotGiven, match="after 3 rounds"):
+            await call
+
+
+@pytest.mark.requirement("F5")
+async def test_the_longest_call_bounds_a_modern_call_with_all_its_questions() -> None:
+    timeouts = {"call": 1.5, "longest_call": 1.5}
+    thinker = Thinker()
+    async with meeting(Way("json", "modern"), elicitation=thinker, timeouts=timeouts) as (
+        _,
+        client,
+    ):
+        with pytest.raises(InputNotGiven, match="longest_call"):
+            await client.call_tool("ask", {"requests": {"q": ELICIT}})
+        assert thinker.cancelled == 1

@@ -27,7 +27,7 @@ from toolkeep import (
     InputNotGiven,
     InvalidResult,
 )
-from toolkeep._engine.rounds import complete
+from toolkeep._engine.rounds import Bounds, complete
 from toolkeep.testing import ScriptedServer
 
 HTTP = Way("json", "modern")
@@ -113,7 +113,10 @@ async def test_a_server_that_only_sends_a_state_is_asked_less_and_less_often() -
     async def ask(*asked: Any) -> Any:
         raise AssertionError
 
-    await complete(next(left), send=send, ask=ask, pause=pause, server="kit", what="echo")
+    bounds = Bounds(10, lambda: 10.0)
+    await complete(
+        next(left), send=send, ask=ask, pause=pause, bounds=bounds, server="kit", what="echo"
+    )
     assert pauses == [0.05, 0.1, 0.2, 0.25, 0.25, 0.25]
 
 

@@ -362,3 +362,43 @@ async def test_a_call_runs_once_and_only_when_entered() -> None:
             async with call:
                 pass
         assert await server.executions("echo") == 1
+
+
+# -- events that are not read in time ------------------------------------------------------------
+
+
+def lines_of_a_log(count: int, size: int) -> str:
+    """Server-sent events, each with a log line of so many characters."""
+    line = {"method": "notifications/message", "params": {"level": "info", "data": "x" * size}}
+    return f"data: {json.dumps({'jsonrpc': '2.0', **line})}\n\n" * count
+
+
+@both_eras
+@pytest.mark.requirement("F5")
+async def test_unread_events_are_bounded_and_the_first_and_the_last_are_kept(
+    era: Era, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with watching(era) as (server, client):
+        await server.script(when(tool="echo", sse_prefix=lines_of_a_log(1_000, 20_000)))
+        async with client.stream("echo", {"text": "hi"}) as call:
+            result = await call.result()
+            events = [event async for event in call]
+    assert result.text == "hi"
+    assert (events[0].kind, events[-1].kind) == ("started", "completed")
+    lines = [event for event in events if isinstance(event, Log)]
+    assert sum(len(line.data) for line in lines) <= 8 * 1024 * 1024
+    assert call.dropped == 1_000 - len(lines)
+    assert caplog.text.count("faster than they are read") == 1
+
+
+@both_eras
+async def test_events_that_are_read_are_never_dropped(era: Era) -> None:
+    async with watching(era) as (server, client):
+        await server.script(when(tool="echo", sse_prefix=lines_of_a_log(1_000, 20_000)))
+        async with client.stream("echo", {"text": "hi"}) as call:
+            events = []
+            async for event in call:
+                events.append(event.kind)
+                await asyncio.sleep(0)
+    assert events.count("log") + call.dropped == 1_000
+    assert events[-1] == "completed"

@@ -4,6 +4,7 @@ Who is interrupted, or forgets to close, is a program of its own.
 """
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -234,3 +235,26 @@ with Runtime.open(config) as runtime:
     print(runtime.call("kit.echo", {"text": "parent"}).text)
 """
         assert await said(await program(text, config_of(kit=server))) == (0, "7\nparent", "")
+
+
+@pytest.mark.requirement("F5")
+async def test_unread_events_of_a_blocking_call_are_bounded_too():
+    said = {"level": "info", "data": "x" * 20_000}
+    line = {"jsonrpc": "2.0", "method": "notifications/message", "params": said}
+    prefix = f"data: {json.dumps(line)}\n\n" * 1_000
+    async with ScriptedServer.local(encoding="sse") as server:
+        await server.script(Rule(do=Behaviour(sse_prefix=prefix), tool="echo"))
+
+        def watch() -> tuple[list[Event], int]:
+            with (
+                Runtime(config_of(kit=server)) as runtime,
+                runtime.stream("kit.echo", {"text": "hi"}) as call,
+            ):
+                call.result()
+                return list(call), call.dropped
+
+        events, dropped = await elsewhere(watch)
+    kinds = [event.kind for event in events]
+    assert (kinds[0], kinds[-1]) == ("started", "completed")
+    assert 0 < kinds.count("log") <= 430
+    assert kinds.count("log") + dropped == 1_000

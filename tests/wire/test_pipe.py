@@ -247,8 +247,22 @@ async def test_of_reports_that_nobody_takes_the_newest_are_kept_and_the_answer_i
         while "method" in (found := await waiting.take()):
             reports.append(found["params"]["progress"])
     assert found == {"id": 1, "result": {}}
-    assert 1_000 < len(reports) <= 10_000
+    assert 1_000 < len(reports) <= 12_000
     assert reports == list(range(30_000 - len(reports), 30_000))
+
+
+@pytest.mark.requirement("F5")
+async def test_reports_that_nobody_takes_are_bounded_in_bytes():
+    waiting = Waiting(Exchange(request_id=1, method="tools/call", attempt=Attempt(), headers={}))
+    for number in range(50):
+        said = {"progress": number, "message": "x" * 1_000_000}
+        waiting.put({"method": "notifications/progress", "params": said})
+    waiting.put({"id": 1, "result": {}})
+    reports: list[int] = []
+    async with asyncio.timeout(BOUND):
+        while "method" in (found := await waiting.take()):
+            reports.append(found["params"]["progress"])
+    assert reports == list(range(42, 50))
 
 
 async def test_what_is_no_report_is_never_dropped():

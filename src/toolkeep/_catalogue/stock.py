@@ -7,9 +7,10 @@ server said.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -36,6 +37,9 @@ KINDS = frozenset({TOOLS, PROMPTS, RESOURCES})
 
 SHORTEST_TTL = 5.0
 """Seconds between two listings, whatever a server vouches for."""
+
+_SLICE = 500
+"""Tools that are dressed at a time: about 3 ms."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -114,19 +118,37 @@ class Dressing:
     """The user's own, beside the server's."""
     progressed: Container[tuple[str, str]] = frozenset[tuple[str, str]]()
 
-    def stock(
+    async def stock(
         self, book: Toolbook, rest: Rest, listed: frozenset[str], like: Stock | None = None
     ) -> Stock:
-        """`like`: another, whose tools are used again if they are the same."""
+        """`like`: another, whose tools are used again if they are the same. Made in slices: the
+        loop does not stand still for a long list."""
         if like is not None and like.book is book and like.rest.texts == rest.texts:
             offered = self._offer(rest, like.whole.tools)
             shown = replace(offered, tools=like.shown.tools)
             return replace(like, whole=offered, shown=shown, rest=rest, listed=listed)
-        spec = self.spec
+        tools: list[Tool] = []
+        for tool in self._all_dressed(book, rest):
+            tools.append(tool)
+            if len(tools) % _SLICE == 0:
+                await asyncio.sleep(0)
+        return self._stock(book, rest, listed, tuple(tools))
+
+    def stock_now(self, book: Toolbook, rest: Rest, listed: frozenset[str]) -> Stock:
+        """As `stock`, for those who cannot wait."""
+        return self._stock(book, rest, listed, tuple(self._all_dressed(book, rest)))
+
+    def _all_dressed(self, book: Toolbook, rest: Rest) -> Iterator[Tool]:
         texts = {**{one.name: one.text for one in self.prompts}, **rest.texts}
         file = [one.text for one in self.prompts]
-        guides = guides_for(book.tools, spec.guides, texts, file) if spec.guides else {}
-        tools = tuple(self._dressed(one, guides.get(one.name, "")) for one in book.tools)
+        given = self.spec.guides
+        guides = guides_for(book.tools, given, texts, file) if given else {}
+        return (self._dressed(one, guides.get(one.name, "")) for one in book.tools)
+
+    def _stock(
+        self, book: Toolbook, rest: Rest, listed: frozenset[str], tools: tuple[Tool, ...]
+    ) -> Stock:
+        spec = self.spec
         selection = Selection.of(spec.include_tools, spec.exclude_tools, server=spec.name)
         shown = tuple(tool for tool in tools if selection.keeps(tool.tool))
         whole = self._offer(rest, tools)

@@ -133,7 +133,7 @@ class Supplier(Site):
         rest = await rest_of(lease, kinds, Rest(), self._named)
         if own is not None and book.tools == own.book.tools:
             book = lease.core.book = own.book  # one copy for all who are told the same
-        stock = self.dressing.stock(book, rest, kinds | {TOOLS}, like=own)
+        stock = await self.dressing.stock(book, rest, kinds | {TOOLS}, like=own)
         if changes == self.stocks.changes:
             self.stocks.keep(identity.key, stock)
         return stock
@@ -194,7 +194,7 @@ class Supplier(Site):
             rest = await rest_of(lease, kinds, known, self._named)
         finally:
             lease.give_back()
-        stock = self.dressing.stock(book, rest, KINDS)
+        stock = await self.dressing.stock(book, rest, KINDS)
         if outages != self._outages:  # it went away meanwhile
             stock = stock.aged(stale=True)
         elif before is not None and before.shown.stale:
@@ -233,7 +233,7 @@ class Supplier(Site):
         known = self.known(identity)
         if self.stocks.is_listing(key) or known is None:
             return
-        stock = self.dressing.stock(book, known.rest, known.listed)
+        stock = self.dressing.stock_now(book, known.rest, known.listed)
         if identity is None or (known is self.stock and book.public):
             self._publish(stock)
             return

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
+from toolkeep._rules.unread import Unread, size_of_report
 from toolkeep.errors import Delivery, ToolkeepError
 from toolkeep.events import CallEvent
 from toolkeep.results import CallResult
+
+logger = logging.getLogger("toolkeep.client")
 
 Emit = Callable[[CallEvent], None]
 
@@ -29,12 +32,14 @@ class Call:
             result = await call.result()
 
     Leaving the block early cancels the call. Iterating is optional: `result()` alone works too.
+    Events wait until they are read. Of progress and log lines no more than 8 MB wait: then the
+    oldest are dropped, and `dropped` counts them.
     """
 
     def __init__(self, run: Callable[[Emit], Awaitable[CallResult]]) -> None:
         self._run = run
         self._task: asyncio.Task[CallResult] | None = None
-        self._events: deque[CallEvent] = deque()
+        self._events = Unread[CallEvent](size_of_report)
         self._news = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -69,6 +74,11 @@ class Call:
             await self._news.wait()
         return self._events.popleft()
 
+    @property
+    def dropped(self) -> int:
+        """How many progress reports and log lines were dropped, because they were not read."""
+        return self._events.dropped
+
     async def result(self) -> CallResult:
         """The result; raises what the call raised."""
         task = self._running()
@@ -81,7 +91,11 @@ class Call:
         return await self._run(self._receive)
 
     def _receive(self, event: CallEvent) -> None:
+        dropped = self._events.dropped
         self._events.append(event)
+        if self._events.dropped and not dropped:
+            text = "%s: events of %s come faster than they are read; the oldest are dropped"
+            logger.warning(text, event.server, event.tool)
         self._news.set()
 
     def _running(self) -> asyncio.Task[CallResult]:

@@ -121,6 +121,7 @@ class Calling:
             send=send,
             ask=self._ask_in_round,
             pause=self._legs.pause,
+            bounds=self._legs.bounds,
             server=self._server,
             what=self._name,
         )

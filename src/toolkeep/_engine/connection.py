@@ -13,7 +13,7 @@ import dataclasses
 import logging
 from collections.abc import Coroutine, Mapping
 from contextvars import Context
-from typing import Any
+from typing import Any, cast
 
 from mcp.client.session import ClientSession, MessageHandlerFnT
 from mcp.shared.exceptions import MCPError
@@ -23,10 +23,12 @@ from pydantic import ValidationError
 from toolkeep._engine.negotiate import Agreement, adopt, negotiate
 from toolkeep._engine.passing import (
     CALL,
+    SLICE,
     AnyRequest,
     RawResult,
     check_call_result,
     first_problem,
+    slices,
     stamped_call,
 )
 from toolkeep._rules.classify import Trouble
@@ -139,7 +141,13 @@ class Connection:
     async def _call(self, params: dict[str, Any] | None, version: str) -> dict[str, Any]:
         params, options = stamped_call(self.session, params)
         result = await self.wire.send_raw_request(CALL, params, options)
-        check_call_result(result, version)
+        content = result.get("content")
+        if type(content) is list and len(cast("list[Any]", content)) > SLICE:
+            for part in slices(result):
+                check_call_result(part, version)
+                await asyncio.sleep(0)
+        else:
+            check_call_result(result, version)
         return result
 
     async def notify(self, method: str) -> None:

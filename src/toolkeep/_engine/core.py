@@ -214,6 +214,7 @@ class Core:
             send=send,
             ask=self._ask,
             pause=legs.pause,
+            bounds=legs.bounds,
             server=self.spec.name,
             what=method,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 from toolkeep._rules.era import Era
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from toolkeep._engine.core import Core
     from toolkeep._engine.outgoing import Outgoing
     from toolkeep._engine.pursuit import Pursuit
+    from toolkeep._engine.rounds import Bounds
 
 
 class Legs:
@@ -19,6 +21,7 @@ class Legs:
     def __init__(self, core: Core, timeout: float) -> None:
         self._core = core
         self.left = self._total = timeout
+        self._end = time.monotonic() + max(timeout, core.spec.timeouts.longest_call)
         self.attempts = 0
         self.pursuit: Pursuit | None = None
         """The leg under way, or the last one."""
@@ -27,6 +30,14 @@ class Legs:
     def modern(self) -> bool:
         """Whether the last one ended at a modern server: of two addresses, one may be."""
         return self.pursuit is not None and self.pursuit.era is Era.MODERN
+
+    @property
+    def bounds(self) -> Bounds:
+        """Of what may be asked between two legs."""
+        from toolkeep._engine.rounds import Bounds
+
+        rounds = self._core.spec.max_input_rounds
+        return Bounds(rounds, lambda: max(self._end - time.monotonic(), 0.0))
 
     async def go(self, outgoing: Outgoing) -> dict[str, Any]:
         outgoing.timeout = self.left if self.left > 0 else self._total

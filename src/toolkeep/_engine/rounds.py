@@ -2,13 +2,15 @@
 
 2026-07-28: a result of type `input_required` names what the server wants to know, and a state that
 goes back with the answers, byte for byte, on that one request and no other. The questions of a
-round are answered at once. The rounds are bounded.
+round are answered side by side, a few at a time. Their rounds, their number and the time for all
+of them have bounds.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from mcp_types import ErrorData
@@ -16,8 +18,10 @@ from pydantic import BaseModel
 
 from toolkeep.errors import InputNotGiven
 
-MOST_ROUNDS = 10
-"""As the SDKs have it."""
+MOST_QUESTIONS = 100
+"""In the course of one call, in both eras."""
+AT_ONCE = 8
+"""Questions that are being answered at a time."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
 """Before asking again, when the server only sent a state; as the SDKs have it."""
 
@@ -28,22 +32,47 @@ Ask = Callable[[str, str, Mapping[str, Any]], Awaitable[BaseModel]]
 """From a key, a method and its parameters to the SDK's result or `ErrorData`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much a server may ask in the course of one request."""
+
+    rounds: int
+    time_left: Callable[[], float]
+    """Seconds for the request with all that is asked (`timeouts.longest_call`)."""
+
+
 def needs_input(raw: Mapping[str, Any]) -> bool:
     return raw.get("resultType") == "input_required"
 
 
 async def complete(
-    raw: dict[str, Any], *, send: Send, ask: Ask, pause: Pause, server: str, what: str
+    raw: dict[str, Any],
+    *,
+    send: Send,
+    ask: Ask,
+    pause: Pause,
+    bounds: Bounds,
+    server: str,
+    what: str,
 ) -> dict[str, Any]:
     """The result at the end of all rounds. Raises `InputNotGiven`."""
-    seconds = _FIRST_PAUSE
-    for _ in range(MOST_ROUNDS):
+    seconds, asked = _FIRST_PAUSE, 0
+    for _ in range(bounds.rounds):
         if not needs_input(raw):
             return raw
         requests = _requests(raw)
         more: dict[str, Any] = {}
+        asked += len(requests)
+        if asked > MOST_QUESTIONS:
+            why = f"the server asks more than {MOST_QUESTIONS} questions"
+            raise _not_given(why, server, what, requests)
         if requests:
-            more["inputResponses"] = await _answers(requests, ask, server, what)
+            try:
+                async with asyncio.timeout(bounds.time_left()):
+                    more["inputResponses"] = await _answers(requests, ask, server, what)
+            except TimeoutError:
+                why = "its questions took longer than timeouts.longest_call"
+                raise _not_given(why, server, what, requests) from None
         else:
             await pause(seconds)
             seconds = min(seconds * 2, _LONGEST_PAUSE)
@@ -52,16 +81,19 @@ async def complete(
         raw = await send(more)
     if not needs_input(raw):
         return raw
-    why = f"the server still asks after {MOST_ROUNDS} rounds"
+    why = f"the server still asks after {bounds.rounds} rounds"
     raise _not_given(why, server, what, _requests(raw))
 
 
 async def _answers(requests: Mapping[str, Any], ask: Ask, server: str, what: str) -> dict[str, Any]:
     """All answers of a round. The first that is refused ends the others."""
-    asking = {
-        key: asyncio.ensure_future(ask(key, *_question(request)))
-        for key, request in requests.items()
-    }
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def answer(key: str, request: object) -> BaseModel:
+        async with places:
+            return await ask(key, *_question(request))
+
+    asking = {key: asyncio.ensure_future(answer(key, one)) for key, one in requests.items()}
     answers: dict[str, Any] = {}
     try:
         for done in asyncio.as_completed(asking.values()):

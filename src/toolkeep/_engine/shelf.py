@@ -29,8 +29,8 @@ logger = logging.getLogger("toolkeep.client")
 
 _MOST_PAGES = 1000
 """A server with more pages than this is not listing, it is counting."""
-MOST_ITEMS = 20_000
-"""Items of one list, over all pages: twice what the catalogue is made for."""
+MOST_ITEMS = 10_000
+"""Items of one list, over all pages: as many as the catalogue is made for."""
 _INVALID_PARAMS = -32602
 _LISTS = {
     "tools/list": ("tools", "tools"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Mapping
 from contextvars import Context
 from typing import Any, cast
@@ -12,11 +11,13 @@ from typing import Any, cast
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp_types import INVALID_REQUEST, ErrorData, RequestId
 
+from toolkeep._rules.size import size_of
+from toolkeep._rules.unread import EACH_REPORT, MOST_UNREAD, Unread
 from toolkeep._wire.attempt import Attempt, current_attempt
 from toolkeep._wire.duct import Oversized, Received
 from toolkeep._wire.exchange import Exchange
 
-_MOST_UNREAD = 10_000
+_MOST_GIVEN_UP = 10_000
 _AFTERMATH = 60.0
 """Seconds for which a request that was given up may still be the one that asks: servers that obey
 a cancellation do not say so."""
@@ -31,21 +32,12 @@ class Waiting:
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self._post: deque[dict[str, Any] | BaseException] = deque()
+        self._post = Unread[dict[str, Any] | BaseException](_size_of_notification)
         self._news = asyncio.Event()
 
     def put(self, item: dict[str, Any] | BaseException) -> None:
-        if len(self._post) >= _MOST_UNREAD:
-            self._drop_a_report()
         self._post.append(item)
         self._news.set()
-
-    def _drop_a_report(self) -> None:
-        """Of progress that nobody has taken, the newest is what counts."""
-        for place, item in enumerate(self._post):
-            if isinstance(item, dict) and "method" in item:
-                del self._post[place]
-                return
 
     async def take(self) -> dict[str, Any]:
         """The next message. Raises the fault that stands in its place."""
@@ -69,7 +61,7 @@ class Waiters(dict[RequestId, Waiting]):
 
     def give_up(self, exchange: Exchange) -> None:
         """Its server may go on all the same, and ask something in its course."""
-        if exchange.method in _MAY_ASK and len(self._given_up) < _MOST_UNREAD:
+        if exchange.method in _MAY_ASK and len(self._given_up) < _MOST_GIVEN_UP:
             self._given_up[coerce_request_id(exchange.request_id)] = time.monotonic()
 
     def owner_of(self, message: Received) -> Waiting | None:
@@ -111,6 +103,13 @@ class Waiters(dict[RequestId, Waiting]):
         return Exchange(
             request_id="", method="", attempt=attempt, headers={}, context=_with(attempt)
         )
+
+
+def _size_of_notification(item: dict[str, Any] | BaseException) -> int | None:
+    """Of a notification; answers and faults are kept."""
+    if isinstance(item, BaseException) or "method" not in item:
+        return None
+    return EACH_REPORT + size_of(item, MOST_UNREAD)
 
 
 async def _decline(method: str, params: Mapping[str, Any]) -> ErrorData:

@@ -22,6 +22,7 @@ from agents.tool_context import ToolContext
 
 from toolkeep._engine.wanted import OnProgress
 from toolkeep._rules.naming import model_name, parted
+from toolkeep._rules.unread import Unread, size_of_report
 from toolkeep.adapters._telling import sentence
 from toolkeep.errors import (
     CallOutcomeUnknown,
@@ -174,7 +175,8 @@ class ProgressFeed:
     """
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[StreamEvent | ToolProgress | None] = asyncio.Queue()
+        self._unread = Unread[StreamEvent | ToolProgress | None](_size_of_progress)
+        self._news = asyncio.Event()
         self._token: Token[ProgressFeed | None] | None = None
 
     def __enter__(self) -> Self:
@@ -192,22 +194,36 @@ class ProgressFeed:
         """Raises what the run raises. Leaving the loop early leaves the run as the SDK does."""
         reading = asyncio.create_task(self._read(result))
         try:
-            while (event := await self._queue.get()) is not None:
+            while (event := await self._next()) is not None:
                 yield event
             await reading
         finally:
             reading.cancel()
             await asyncio.wait((reading,))
 
-    def tell(self, event: ToolProgress) -> None:
-        self._queue.put_nowait(event)
+    async def _next(self) -> StreamEvent | ToolProgress | None:
+        while not self._unread:
+            self._news.clear()
+            await self._news.wait()
+        return self._unread.popleft()
+
+    def tell(self, event: StreamEvent | ToolProgress | None) -> None:
+        """None: that was the last. Of progress no more than 8 MB wait to be read; then the oldest
+        reports are dropped."""
+        self._unread.append(event)
+        self._news.set()
 
     async def _read(self, result: RunResultStreaming) -> None:
         try:
             async for event in result.stream_events():
-                self._queue.put_nowait(event)
+                self.tell(event)
         finally:
-            self._queue.put_nowait(None)
+            self.tell(None)
+
+
+def _size_of_progress(event: StreamEvent | ToolProgress | None) -> int | None:
+    """The run's own events are the SDK's to bound."""
+    return size_of_report(event) if isinstance(event, ToolProgress) else None
 
 
 _FEED: ContextVar[ProgressFeed | None] = ContextVar("feed", default=None)

@@ -120,6 +120,8 @@ class ServerSpec(Shown):
     """One request at a time."""
     max_result_bytes: Annotated[int, Field(gt=0)] = 32 * 1024 * 1024
     """No answer is read beyond this: it ends as an error, in bounded memory."""
+    max_input_rounds: Annotated[int, Field(gt=0)] = 10
+    """How often a modern server may answer one call with questions."""
     result_limit: Annotated[int, Field(ge=1000)] | None = None
     """How many characters of a result a runtime hands on. None: all."""
     oversized: Literal["error", "truncate", "spill"] = "error"
