@@ -438,3 +438,24 @@ async def test_none_under_a_circular_schema_is_sent_as_it_was_given() -> None:
         await client.call_tool("null", {"x": None})
         (call,) = await server.requests("tools/call")
         assert call.body["params"]["arguments"] == {"x": None}
+
+
+@both_eras
+@both_encodings
+@pytest.mark.requirement("F5")
+async def test_a_result_of_very_many_blocks_is_whole_and_checked(
+    era: Era, encoding: Encoding
+) -> None:
+    content = [{"type": "text", "text": "x", "_meta": {}}] * 5_000
+    async with (
+        ScriptedServer.local(era=era, encoding=encoding) as server,
+        client_of(server, mode=era) as client,
+    ):
+        await server.script(when(tool="echo", result={"content": content}))
+        called = await client.call_tool("echo", {"text": "hi"})
+        assert called.raw["content"] == content
+        content[4_000] = {"type": "text", "text": 1}
+        await server.script(when(tool="add", result={"content": content}))
+        with pytest.raises(InvalidResult) as caught:
+            await client.call_tool("add", {"a": 1, "b": 2})
+        assert caught.value.delivery is Delivery.ANSWERED

@@ -26,6 +26,7 @@ from toolkeep import (
     Connected,
     Disconnected,
     Event,
+    InvalidArguments,
     RemoteProtocolError,
     ToolkeepError,
 )
@@ -469,3 +470,37 @@ async def test_all_pages_together_are_bounded_in_items() -> None:
         with pytest.raises(RemoteProtocolError, match="10000 items"):
             await client.list_tools()
         assert (await methods(server)).count("tools/list") == 3
+
+
+# -- what is handed out ---------------------------------------------------------------------------
+
+
+def spoil(tool: Any) -> None:
+    """Whatever a careless caller can do to a tool."""
+    tool.input_schema["properties"].clear()
+    tool.input_schema["required"] = ["nothing"]
+    tool.description = "spoilt"
+    tool.annotations.read_only_hint = False
+
+
+@both_eras
+@both_encodings
+@pytest.mark.requirement("T4")
+async def test_a_listed_tool_is_its_callers_own(era: Era, encoding: Encoding) -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    marks = {"readOnlyHint": True}
+    own = named("own", inputSchema=schema, annotations=marks, icons=[{"src": "https://x/y"}])
+    async with (
+        ScriptedServer.local(era=era, encoding=encoding, tools=[own]) as server,
+        client_of(server, mode=era) as client,
+    ):
+        (tool,) = [one for one in await client.list_tools() if one.name == "own"]
+        spoil(tool)
+        assert tool.icons is not None
+        tool.icons.clear()
+        with pytest.raises(InvalidArguments):
+            await client.call_tool("own", {"text": 5})
+        await server.script(when(tool="own", times=1, run=True, drop="after_run"))
+        await client.call_tool("own", {"text": "hi"})  # read-only still: it is replayed
+        (again,) = [one for one in await client.list_tools() if one.name == "own"]
+        assert again.model_dump(by_alias=True, exclude_none=True, mode="json") == own

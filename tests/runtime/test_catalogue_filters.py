@@ -1,7 +1,9 @@
 """Which tools are offered: lists of patterns, and functions, which fail closed."""
 
 import asyncio
+import copy
 import logging
+import pickle
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from tests.runtime._catalogue import (
     server,
     tool,
 )
-from toolkeep import CallContext, Tool, UnknownTool
+from toolkeep import CallContext, InvalidArguments, Tool, UnknownTool
 from toolkeep.testing import ScriptedServer
 
 ALICE = CallContext(principal="alice", user_id="7")
@@ -156,3 +158,65 @@ async def test_a_call_by_any_name_asks_about_that_tool_alone() -> None:
             await run.call(name, ECHO)
         await run.resolve(["echo"])
         assert set(asked) == {"echo"}
+
+
+# -- whoever sees a tool cannot alter it for others ----------------------------------------------
+
+
+def spoil(one: Tool) -> None:
+    """Whatever a filter can do to a tool, and may: what it gets at is frozen, or a copy."""
+    found: Any = one.definition
+    one.input_schema.clear()
+    for alter in (
+        lambda: found.input_schema.clear(),
+        lambda: found.input_schema["properties"].update(text={"type": "integer"}),
+        lambda: found.input_schema["required"].append("nothing"),
+        lambda: setattr(found, "description", "spoilt"),
+        lambda: setattr(found, "input_schema", {}),
+        lambda: setattr(found.annotations, "read_only_hint", False),
+    ):
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            alter()
+
+
+@both_eras
+@pytest.mark.requirement("T4")
+async def test_nobody_can_alter_the_tools_that_others_are_shown(era: Era) -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    own = {"name": "own", "inputSchema": schema, "annotations": {"readOnlyHint": True}}
+    spoilt: list[str] = []
+
+    def spoiling(one: Tool, context: CallContext) -> bool:
+        if one.tool == "own":
+            spoil(one)
+            spoilt.append(one.name)
+        return True
+
+    async with (
+        ScriptedServer.local(era=era, tools=[own]) as kit,
+        opened(server(kit), filter=spoiling) as (run, _),
+    ):
+        spoil(run.catalogue.tool("kit.own"))
+        spoil(next(one for one in (await run.catalogue_for(ALICE)).tools if one.tool == "own"))
+        assert spoilt
+        seen = (await run.catalogue_for(BOB)).tool("kit.own")
+        assert (seen.input_schema, seen.description, seen.read_only) == (schema, "", True)
+        with pytest.raises(InvalidArguments):
+            await run.call("kit.own", {"text": 5}, context=BOB)
+        assert not (await run.call("kit.own", {"text": "hi"}, context=BOB)).needs_input
+
+
+@pytest.mark.requirement("T4")
+async def test_a_copy_of_a_frozen_definition_is_plain_and_whole() -> None:
+    own = {"name": "own", "inputSchema": {"type": "object", "required": ["a"]}}
+    async with ScriptedServer.local(tools=[own]) as kit, opened(server(kit)) as (run, _):
+        definition = run.catalogue.tool("kit.own").definition
+        copied = copy.deepcopy(definition.input_schema)
+        copied["required"].append("b")
+        assert (type(copied), copied["required"]) == (dict, ["a", "b"])
+        assert copy.deepcopy(definition.input_schema["required"]) == ["a"]
+        again = pickle.loads(pickle.dumps(definition))
+        assert again == definition
+        assert pickle.loads(pickle.dumps(definition.input_schema)) == own["inputSchema"]
+        assert pickle.loads(pickle.dumps(definition.input_schema["required"])) == ["a"]
+        assert definition.model_dump(by_alias=True, exclude_none=True) == own

@@ -7,7 +7,7 @@ import pytest
 from mcp_types import CallToolResult
 from pydantic import ValidationError
 
-from toolkeep._engine.passing import check_call_result
+from toolkeep._engine.passing import SLICE, check_call_result, slices
 
 VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 BLOCKS: list[Any] = [
@@ -65,3 +65,19 @@ def test_a_request_for_input_is_checked_as_one() -> None:
 
 def test_a_version_that_nobody_knows_has_no_models() -> None:
     assert is_taken({"content": 7}, "2031-01-01")
+
+
+@pytest.mark.requirement("F5")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("bad", [None, 0, SLICE, 5 * SLICE + 1])
+def test_a_result_of_very_many_blocks_is_checked_whole_in_slices(
+    version: str, bad: int | None
+) -> None:
+    content: list[Any] = [{"type": "text", "text": "a", "_meta": {}} for _ in range(6 * SLICE)]
+    if bad is not None:
+        content[bad] = {"type": "text", "text": 1}
+    result = {"content": content, "isError": False, "resultType": "complete"}
+    parts = list(slices(result))
+    assert [block for part in parts for block in part["content"]] == content
+    assert max(len(part["content"]) for part in parts) == SLICE
+    assert all(is_taken(part, version) for part in parts) == (bad is None)

@@ -162,7 +162,7 @@ def fields(tool: Tool) -> Iterator[tuple[float, str]]:
     yield DESCRIPTION, tool.guide
     for tag in sorted(tool.tags):
         yield TAG, tag
-    yield from parameters(tool.input_schema)
+    yield from parameters(tool.definition.input_schema)
 
 
 def parameters(schema: Any) -> Iterator[tuple[float, str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from toolkeep._rules import headers as header_rules
 from toolkeep._rules.naming import full_name, model_name
 from toolkeep._rules.strict import strict
-from toolkeep.config.frozen import FrozenDict
+from toolkeep.config.frozen import FrozenDict, thawed
 from toolkeep.context import CallContext
 from toolkeep.errors import InvalidArguments
 from toolkeep.results import CallResult
@@ -61,7 +61,7 @@ class Tool:
 
     server: str
     definition: mcp_types.Tool
-    """As the server listed it. To be read only."""
+    """As the server listed it. In a catalogue it is frozen: altering it raises."""
     tags: frozenset[str] = _NO_TAGS
     """The user's, from the configuration. A server cannot tag itself."""
     headers: Mapping[str, str] = _NO_HEADERS
@@ -114,12 +114,13 @@ class Tool:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """The server's own. To be read only: `strict_schema` is made on a copy."""
-        return self.definition.input_schema
+        """The server's own; a copy, to do with as one likes."""
+        return thawed(self.definition.input_schema)
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
-        return self.definition.output_schema
+        """A copy, likewise."""
+        return thawed(self.definition.output_schema)
 
     @property
     def meta(self) -> Mapping[str, Any]:

@@ -237,10 +237,12 @@ class Client(Requests):
         return Call(run)
 
     async def list_tools(self, *, refresh: bool = False) -> list[types.Tool]:
-        """All tools, from all pages. Listed once, and again after the list or the connection
-        changed. Only tools that were listed are checked, and known to be read-only or idempotent.
+        """All tools, from all pages; copies, to do with as one likes. Listed once, and again after
+        the list or the connection changed. Only tools that were listed are checked, and known to
+        be read-only or idempotent.
         """
-        return list((await self._core.list_tools(refresh=refresh)).tools)
+        book = await self._core.list_tools(refresh=refresh)
+        return await book.copies()
 
     # -- observing ------------------------------------------------------------------------------
 

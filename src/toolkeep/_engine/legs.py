@@ -21,7 +21,7 @@ class Legs:
     def __init__(self, core: Core, timeout: float) -> None:
         self._core = core
         self.left = self._total = timeout
-        self._end = time.monotonic() + max(timeout, core.spec.timeouts.longest_call)
+        self._began = time.monotonic()
         self.attempts = 0
         self.pursuit: Pursuit | None = None
         """The leg under way, or the last one."""
@@ -36,8 +36,9 @@ class Legs:
         """Of what may be asked between two legs."""
         from toolkeep._engine.rounds import Bounds
 
-        rounds = self._core.spec.max_input_rounds
-        return Bounds(rounds, lambda: max(self._end - time.monotonic(), 0.0))
+        spec = self._core.spec
+        end = self._began + max(self._total, spec.timeouts.longest_call)
+        return Bounds(spec.max_input_rounds, lambda: max(end - time.monotonic(), 0.0))
 
     async def go(self, outgoing: Outgoing) -> dict[str, Any]:
         outgoing.timeout = self.left if self.left > 0 else self._total

@@ -281,11 +281,12 @@ def extent_of(value: Any, *, characters: bool) -> Extent | None:
         values.append(len(level))
         if characters:
             texts.append(names + sum(len(one) for one in level if isinstance(one, str)))
-            names = sum(len(str(key)) for one in level if isinstance(one, dict) for key in one)
+            objects = [cast("dict[Any, Any]", one) for one in level if isinstance(one, dict)]
+            names = sum(len(str(key)) for one in objects for key in one)
         below: list[Any] = []
         for one in level:
             if isinstance(one, CONTAINERS):
-                total += len(one)
+                total += len(cast("list[Any]", one))
                 if total > MOST_VALUES or len(values) > MOST_DEPTH:
                     return None
                 below += one.values() if isinstance(one, dict) else one
@@ -334,7 +335,7 @@ class Costs:
         """Whether the value is seen at a glance to cost little: an object of plain values."""
         if type(value) is not dict:
             return False
-        held: dict[Any, Any] = value
+        held = cast("dict[Any, Any]", value)
         if len(held) > self._flat:
             return False
         return SCALARS.issuperset(map(type, held.values()))
@@ -587,8 +588,8 @@ def entries_in(found: Any) -> int:
     """Entries of a list or a mapping, with those of the lists in it."""
     if not isinstance(found, list | Mapping):
         return 0
-    inner = [held for held in values_of(found) if isinstance(held, list)]
-    return len(cast("list[Any]", found)) + sum(len(cast("list[Any]", held)) for held in inner)
+    inner = [cast("list[Any]", held) for held in values_of(found) if isinstance(held, list)]
+    return len(cast("list[Any]", found)) + sum(map(len, inner))
 
 
 def weight_of_choices(part: Mapping[str, Any]) -> int:
@@ -725,10 +726,11 @@ class Nulls:
         self._left -= 1
         if not isinstance(part, Mapping) or depth > MOST_DEPTH or self._left < 0:
             return part is not False
-        if id(part) not in self._known:
-            self._known[id(part)] = True  # as long as nothing else is known
-            self._known[id(part)] = self._reads(cast("Mapping[str, Any]", part), depth + 1)
-        return self._known[id(part)]
+        given = cast("Mapping[str, Any]", part)
+        if id(given) not in self._known:
+            self._known[id(given)] = True  # as long as nothing else is known
+            self._known[id(given)] = self._reads(given, depth + 1)
+        return self._known[id(given)]
 
     def _reads(self, given: Mapping[str, Any], depth: int) -> bool:
         """Read off the schema itself."""

@@ -126,7 +126,7 @@ class ADKTool(BaseTool):
         try:
             context = await self.terms.speaking(tool_context, self.tool.context)
             result = await self._call(
-                strip_none(args, self.tool.input_schema), context, tool_context
+                strip_none(args, self.tool.definition.input_schema), context, tool_context
             )
         except ToolkeepError as error:
             if not self.terms.is_told(error):

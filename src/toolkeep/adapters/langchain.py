@@ -206,7 +206,7 @@ class McpTool(BaseTool):
         thread = current_thread() if self._terms.interrupts else None
         errand = Errand(
             tool=self._tool,
-            arguments=strip_none(arguments, self._tool.input_schema),
+            arguments=strip_none(arguments, self._tool.definition.input_schema),
             context=await self._guarded_context(config),
             thread=thread or "",
             tool_call_id=tool_call_id,

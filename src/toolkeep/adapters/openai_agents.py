@@ -141,7 +141,7 @@ class RuntimeServer(MCPServer):
         run = self._run()
         context = await self._context(run)
         tool = await self._offered.find(tool_name, context)
-        given = strip_none(arguments or {}, tool.input_schema)
+        given = strip_none(arguments or {}, tool.definition.input_schema)
         result = await tool.call(
             given, context=context, meta=meta, on_progress=on_progress(run, tool_name)
         )

@@ -130,7 +130,7 @@ class RuntimeToolset(AbstractToolset[AgentDepsT]):
             with contextlib.suppress(UserError):
                 await ctx.emit(ToolProgress(progress=progress, total=total, message=message))
 
-        given = strip_none(arguments, tool.input_schema)
+        given = strip_none(arguments, tool.definition.input_schema)
         return await tool.call(given, context=context, on_progress=on_progress)
 
     async def _context(self, ctx: RunContext[AgentDepsT]) -> CallContext | None:

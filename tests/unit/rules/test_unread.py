@@ -1,11 +1,13 @@
 """Reports that wait to be read, within their budget."""
 
+from typing import Any
+
 import pytest
 
 from toolkeep import Log, Progress, Started
 from toolkeep._rules.unread import EACH_REPORT, Unread, size_of_report
 
-CALL = {"server": "kit", "tool": "t", "call_id": "1"}
+CALL: dict[str, Any] = {"server": "kit", "tool": "t", "call_id": "1"}
 
 
 def of_length(item: str) -> int | None:
