@@ -20,11 +20,11 @@ The sandbox is pydantic-monty, an interpreter in Rust in worker processes: `tool
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from toolkeep._rules.unread import Unread, size_of_report
 from toolkeep.code_mode._account import (
     CodeCall,
     CodeEvent,
@@ -38,7 +38,7 @@ from toolkeep.code_mode._account import (
 from toolkeep.code_mode._program import TIMEOUT, CodeLimits, OnEvent, Policy, Program
 from toolkeep.code_mode._tools import code_tools
 from toolkeep.context import CallContext
-from toolkeep.events import Event, Log, Progress
+from toolkeep.events import Event
 from toolkeep.runtime import Runtime
 
 __all__ = [
@@ -56,9 +56,6 @@ __all__ = [
     "run_code",
     "stream_code",
 ]
-
-MOST_EVENTS = 10_000
-"""Events that wait to be read. Beyond, progress, log lines and printed text are dropped."""
 
 
 async def run_code(
@@ -111,13 +108,14 @@ class CodeRun:
     """A run that is watched: made by `stream_code`, entered once, iterated by one task.
 
     Leaving the block early cancels the run; `result` says then what was under way. Iterating is
-    optional: `result()` alone works too.
+    optional: `result()` alone works too. Of progress and log lines no more than 8 MB wait to be
+    read: then the oldest are dropped.
     """
 
     def __init__(self, run: Callable[[OnEvent], Awaitable[CodeResult]]) -> None:
         self._run = run
         self._task: asyncio.Task[CodeResult] | None = None
-        self._events: deque[Event] = deque()
+        self._events = Unread[Event](size_of_report)
         self._news = asyncio.Event()
         self._result: CodeResult | None = None
 
@@ -166,9 +164,8 @@ class CodeRun:
     def _receive(self, event: Event) -> None:
         if isinstance(event, CodeFinished):
             self._result = event.result
-        if len(self._events) < MOST_EVENTS or not isinstance(event, Progress | Log | Printed):
-            self._events.append(event)
-            self._news.set()
+        self._events.append(event)
+        self._news.set()
 
     def _running(self) -> asyncio.Task[CodeResult]:
         if self._task is None:
