@@ -1,6 +1,7 @@
 """What a server says outside of calls is heard, also after the stream or the session was lost."""
 
 import asyncio
+import itertools
 import json
 import time
 from typing import Any
@@ -17,9 +18,10 @@ from tests.engine.helpers_wire import (
     handshake,
     http,
     methods,
+    result_for,
     when,
 )
-from toolkeep import Changed, Client, Connected, Event, Notice, Progress
+from toolkeep import CallTimedOut, Changed, Client, Connected, Event, Notice, Progress
 from toolkeep.testing import ScriptedServer
 
 CHANGED = "notifications/resources/updated"
@@ -192,3 +194,79 @@ async def test_a_stream_that_stays_open_after_its_answer_is_not_waited_for(era: 
         assert time.monotonic() - began < 1
         assert await server.executions("echo") == 4
         assert not [one for one in await server.cancelled() if one.how == "notification"]
+
+
+# -- servers that end their streams at once -----------------------------------------------------
+
+
+STREAM_ENDS = {
+    "retry": b"retry: 0\n\n",
+    "retry and an id": b"retry: 0\nid: same\n\n",
+    "retry and a message": b"retry: 0\n"
+    + frame("notifications/message", {"level": "info", "data": "hello"}).encode(),
+    "a change": b"retry: 0\n" + frame("notifications/tools/list_changed", {}).encode(),
+    "noise": b"retry: 0\n: nothing\ndata: {\n\n",
+}
+
+
+def ends_at_once(end: bytes) -> Any:
+    """A legacy server with one tool whose GET stream ends as soon as it has begun."""
+
+    def answer(asked: Asked) -> bytes:
+        if asked.verb == "GET":
+            return http(end, kind="text/event-stream")
+        if asked.message.get("method") == "tools/list":
+            return http(result_for(asked, {"tools": [{"name": "t", "inputSchema": {}}]}))
+        return handshake(asked)
+
+    return answer
+
+
+@pytest.mark.requirement("L4", "P4")
+@pytest.mark.parametrize("end", STREAM_ENDS.values(), ids=STREAM_ENDS)
+async def test_a_stream_that_ends_at_once_is_opened_again_ever_more_slowly(end: bytes) -> None:
+    async with (
+        RawServer(ends_at_once(end), only=True) as server,
+        client_of(server, mode="legacy") as client,
+    ):
+        client.observe(lambda event: None)
+        await client.list_tools()
+        started = time.monotonic()
+        async with asyncio.timeout(BOUND):
+            while sum(asked.verb == "GET" for asked in server.asked) < 4:
+                await asyncio.sleep(0.01)
+        # Pauses of at least 0.1, 0.2 and 0.4 s, though the server asks for none.
+        assert time.monotonic() - started > 0.65
+        listed = sum(asked.message.get("method") == "tools/list" for asked in server.asked)
+        assert listed <= 5  # one asked for, and at most one for each gap
+
+
+@pytest.mark.requirement("P8", "P4")
+async def test_a_broken_answer_is_not_resumed_in_a_busy_loop() -> None:
+    """Each GET brings an event, so that the server is never given up before the deadline."""
+    number = itertools.count()
+
+    def answer(asked: Asked) -> bytes:
+        if asked.verb == "GET" or asked.message.get("method") == "tools/call":
+            said = f"retry: 0\nid: {next(number)}\ndata:\n\n".encode()
+            return http(said, kind="text/event-stream")
+        return handshake(asked)
+
+    async with RawServer(answer, only=True) as server, client_of(server, mode="legacy") as client:
+        await client.connect()
+        with pytest.raises(CallTimedOut):
+            await client.call_tool("t", timeout=1.0)
+        # 0.1, 0.2 and 0.4 s have passed before the fourth.
+        assert sum(asked.verb == "GET" for asked in server.asked) <= 4
+
+
+@pytest.mark.requirement("L4", "P4")
+async def test_a_modern_subscription_that_ends_at_once_is_made_again_ever_more_slowly() -> None:
+    async with ScriptedServer.local(era="modern") as server, client_of(server) as client:
+        await server.script(when("subscriptions/listen", cut_stream_after_events=1))
+        client.observe(lambda event: None)
+        await client.list_tools()
+        await server.requests("subscriptions/listen", at_least=4)
+        made = [record.at for record in await server.requests("subscriptions/listen")]
+        assert made[3] - made[0] > 0.6  # at least 0.1, 0.2 and 0.4 s
+        assert len(await server.requests("tools/list")) <= len(made) + 1

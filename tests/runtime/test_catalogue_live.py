@@ -14,6 +14,7 @@ from tests.runtime._catalogue import (
     Diary,
     Era,
     both_eras,
+    eventually,
     listings,
     names,
     opened,
@@ -21,7 +22,7 @@ from tests.runtime._catalogue import (
     tool,
     when,
 )
-from toolkeep.testing import ScriptedServer
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 transports = pytest.mark.parametrize("transport", ["http", "stdio"])
 
@@ -225,3 +226,60 @@ async def test_the_diary_of_one_runtime_is_not_that_of_another() -> None:
 async def both(first: Diary, second: Diary, told: tuple[int, int]) -> None:
     await first.until(lambda: len(first.changes) > told[0])
     await second.until(lambda: len(second.changes) > told[1])
+
+
+LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+
+
+@pytest.mark.requirement("T5", "S4")
+@pytest.mark.parametrize("live", [True, False], ids=["listening", "not listening"])
+@pytest.mark.parametrize("encoding", ["json", "sse"])
+async def test_after_a_lost_session_each_list_is_read_once(encoding: Any, live: bool) -> None:
+    async with (
+        ScriptedServer.local(era="legacy", encoding=encoding) as kit,
+        opened(server(kit), live=live) as (run, _),
+    ):
+        if live:  # the listening stream of the first session stands
+            await eventually(lambda: has_get(kit, 1))
+        before = {method: await listings(kit, method) for method in LISTS}
+        assert before == dict.fromkeys(LISTS, 1)
+        await kit.forget_sessions()
+        assert (await run.call("kit.echo", {"text": "hi"})).text == "hi"
+        for method in LISTS:
+            await kit.requests(method, at_least=2)
+        # Whatever else was begun because of the loss ends before this does.
+        await kit.set_tools([tool("new")])
+        await run.refresh()
+        assert "kit.new" in run.catalogue
+        assert {m: await listings(kit, m) for m in LISTS} == dict.fromkeys(LISTS, 3)
+        assert len(await kit.requests("initialize")) == 2
+
+
+async def has_get(kit: ScriptedServer, count: int) -> bool:
+    return sum(one.http_method == "GET" for one in await kit.requests()) >= count
+
+
+@pytest.mark.requirement("T5")
+async def test_a_change_while_only_the_listening_stream_was_down_is_found() -> None:
+    async with ScriptedServer.local(era="legacy") as kit:
+        cut = Behaviour(retry_ms=1, cut_stream_after_events=1)
+        await kit.script(Rule(http="GET", times=1, do=cut))
+        async with opened(server(kit)) as (run, diary):
+            await eventually(lambda: has_get(kit, 1))
+            await kit.set_tools([tool("new")])
+            await kit.notify("notifications/message", {"level": "info", "data": "the last word"})
+            await diary.until(lambda: "kit.new" in run.catalogue)
+            assert len(await kit.requests("initialize")) == 1
+
+
+@pytest.mark.requirement("T5", "P4")
+async def test_a_listening_stream_that_ends_at_once_causes_few_listings() -> None:
+    async with ScriptedServer.local(era="legacy") as kit:
+        end = Behaviour(run=False, body="retry: 0\n\n", content_type="text/event-stream")
+        await kit.script(Rule(http="GET", do=end))
+        async with opened(server(kit)) as (run, _):
+            await eventually(lambda: has_get(kit, 4))
+            gets = [one.at for one in await kit.requests() if one.http_method == "GET"]
+            assert gets[3] - gets[0] > 0.65
+            assert await listings(kit) <= len(gets) + 1
+            assert (await run.call("kit.echo", {"text": "hi"})).text == "hi"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 
 from toolkeep._catalogue.stock import SHORTEST_TTL
-from toolkeep._rules.budget import Backoff
+from toolkeep._rules.budget import Backoff, Pace
 from toolkeep.errors import ToolkeepError
 
 logger = logging.getLogger("toolkeep.catalogue")
@@ -23,16 +23,21 @@ Kinds = frozenset[str]
 
 
 class Refreshing:
-    """One for each supplier. `work` lists some kinds; `failed` is called when that did not work."""
+    """One for each supplier. `work` lists some kinds, once `ready` returns; `failed` is called when
+    that did not work."""
 
     def __init__(
-        self, server: str, work: Callable[[Kinds], Awaitable[object]], failed: Callable[[], None]
+        self,
+        server: str,
+        work: Callable[[Kinds], Awaitable[object]],
+        *,
+        ready: Callable[[], Awaitable[None]],
+        failed: Callable[[], None],
     ) -> None:
-        self._server, self._work, self._failed = server, work, failed
+        self._server, self._work, self._ready, self._failed = server, work, ready, failed
         self.due: Kinds = frozenset()
         """What may no longer be true."""
-        self._rounds, self._ended = 0, float("-inf")
-        """Listings that followed close upon each other, and when the last one ended."""
+        self._pace = Pace(SHORTEST_TTL)
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -61,14 +66,14 @@ class Refreshing:
 
     async def _run(self) -> None:
         tries, clock = 0, asyncio.get_running_loop().time
-        if clock() - self._ended > SHORTEST_TTL:
-            self._rounds = 0
         while self.due and tries < _TRIES:
-            await asyncio.sleep(min(0.02 * (2**self._rounds - 1), SHORTEST_TTL))
+            await asyncio.sleep(self._pace.wait(clock()))
+            await self._ready()
             kinds, self.due = self.due, frozenset()
             try:
                 await self._work(kinds)
-                tries, self._rounds, self._ended = 0, min(self._rounds + 1, 20), clock()
+                tries = 0
+                self._pace.done(clock())
             except ToolkeepError as error:
                 self.due |= kinds
                 tries += 1

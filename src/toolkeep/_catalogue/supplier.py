@@ -54,7 +54,12 @@ class Supplier(Site):
         self.missing = Offer(server=spec.name, stale=True, missing=True)
         """What it offers to a caller for whom it could not be asked."""
         self.stocks = Stocks(spec.name, max(_LEAST_STOCKS, 2 * spec.session_bound))
-        self._refreshing = Refreshing(spec.name, self._list, lambda: self.mark(stale=True))
+        self._refreshing = Refreshing(
+            spec.name,
+            self._list,
+            ready=self._until_heard,
+            failed=lambda: self.mark(stale=True),
+        )
         self._turn = asyncio.Lock()
         self._outages = 0
 
@@ -226,6 +231,19 @@ class Supplier(Site):
                 self.stocks.outdate(key)
             case _:
                 pass
+
+    def on_gap(self, identity: Identity | None) -> None:
+        """Changes may have been missed: of these lists, or of those of this identity."""
+        if identity is None:
+            self.outdate(KINDS)
+        else:
+            self.stocks.outdate(identity.key)
+
+    async def _until_heard(self) -> None:
+        """Wait a moment for the stream that tells of changes: what is listed after it stands need
+        not be listed again."""
+        if self._sessions is not None:
+            await self._sessions.until_settled()
 
     def on_book(self, identity: Identity | None, book: Toolbook) -> None:
         """A call found the list out of date, and had it listed again."""

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 _MOMENT = 0.25
 
 
+def _nothing() -> None:
+    pass
+
+
 class Core:
     """One for each client, for as long as the client lives."""
 
@@ -60,6 +64,7 @@ class Core:
             spec.name,
             asked=self._is_watched,
             answers=bool(inputs.offers),
+            on_gap=setup.on_gap or _nothing,
             catch_up=self._catch_up,
         )
         self.shelf = Shelf(self, setup.cache)
@@ -277,9 +282,12 @@ class Core:
 
     async def _catch_up(self, missed: frozenset[str]) -> None:
         """Fetch what is known, and tell what is no longer so. `missed`: resources of whose changes
-        nothing could be heard for a while."""
-        for event in await self.shelf.differences(missed):
-            self.emit(event)
+        nothing could be heard for a while. What was just read need not be read again."""
+        for event, was_read in await self.shelf.differences(missed):
+            if was_read:
+                self._tell(event)
+            else:
+                self.emit(event)
 
     # -- observing ------------------------------------------------------------------------------
 
@@ -295,6 +303,9 @@ class Core:
                 self._outdated = True  # the next connection may lead to a newer server
             case _:
                 pass
+        self._tell(event)
+
+    def _tell(self, event: Event) -> None:
         if self.setup.hear is not None and not isinstance(event, CallEvent):
             self.setup.hear(event)
         self.observers.tell(event)

@@ -237,10 +237,15 @@ class Sessions:
             listen=self._listen and own,
             hear=partial(self._ears.hear, identity) if heard else None,
             on_book=partial(self._ears.on_book, identity) if heard else None,
+            on_gap=partial(self._ears.on_gap, identity),
         )
         inputs = Inputs(spec.name, spec.timeouts.input, principal, **self._answers)
         core = Core(spec, setup, inputs)
         return Tenant(Client.of(core), core, voice)
+
+    async def until_settled(self) -> None:
+        """Wait a moment for the own client's stream of what the server says outside of calls."""
+        await self._own.core.watch.until_settled()
 
     # -- opening and closing --------------------------------------------------------------------
 

@@ -70,6 +70,9 @@ class Setup:
     """Of several clients; None: it has its own."""
     hear: Callable[[Event], None] | None = None
     """Told of everything but calls."""
+    on_gap: Callable[[], None] | None = None
+    """Told when changes of its lists may have been missed, to have them listed again. None: what
+    this client has listed it compares by itself."""
     on_book: Callable[[Toolbook], None] | None = None
     """Given each new listing of the tools."""
     tap: Tap | None = None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mcp.client.caching import ResponseCacheStore
 
     from toolkeep._engine.caching import ResponseCache
+    from toolkeep._engine.setup import Setup
     from toolkeep._engine.watching import Watch
 
 logger = logging.getLogger("toolkeep.client")
@@ -49,6 +50,7 @@ class Asks(Protocol):
     """As much of a `Core` as is needed here."""
 
     spec: ServerSpec
+    setup: Setup
     watch: Watch
 
     @property
@@ -66,6 +68,8 @@ class Asks(Protocol):
     ) -> dict[str, Any]: ...
 
     async def read(self, uri: str, *, refresh: bool) -> dict[str, Any]: ...
+
+    async def list_tools(self, *, refresh: bool) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,8 @@ class Shelf:
             await self.cache.put(
                 self._asks.partition, method, "", ticket, kept, ttl_ms=ttl, scope=hints.scope
             )
-        self._remember(method, "", items)
+        if self._asks.setup.on_gap is None:
+            self._remember(method, "", items)
         self._public = self._public - {method} | ({method} if listed.public else set())
         return listed
 
@@ -221,34 +226,39 @@ class Shelf:
         if self._cache is not None:
             self._cache.outdate(method, key)
 
-    async def differences(self, missed: frozenset[str]) -> list[Changed]:
-        """What is no longer as it was last seen. What cannot be fetched may have changed."""
-        changes: dict[tuple[str, str | None], None] = {}
+    async def differences(self, missed: frozenset[str]) -> list[tuple[Changed, bool]]:
+        """What is no longer as it was last seen, and whether it was read to find out. What cannot
+        be fetched may have changed."""
+        changes: dict[tuple[str, str | None], bool] = {}
         for (method, key), before in tuple(self._seen.items()):
-            if method in _LISTS and await self._list_differs(method, before):
-                changes[_LISTS[method][1], None] = None
-            elif method == "resources/read" and await self._resource_differs(key, before):
-                changes["resource", key] = None
+            what, uri = (_LISTS[method][1], None) if method in _LISTS else ("resource", key)
+            if uri is not None and uri not in self._asks.watch.uris:
+                del self._seen[method, key]
+                continue
+            was_read = await self._read_again(method, key)
+            if not was_read or self._seen[method, key] != before:
+                changes[what, uri] = was_read and changes.get((what, uri), True)
         for uri in self._asks.watch.uris:
             if uri in missed and ("resources/read", uri) not in self._seen:
-                changes["resource", uri] = None
+                changes["resource", uri] = False
         name = self._asks.spec.name
-        return [Changed(server=name, what=cast("Any", what), uri=uri) for what, uri in changes]
+        return [
+            (Changed(server=name, what=cast("Any", what), uri=uri), was_read)
+            for (what, uri), was_read in changes.items()
+        ]
 
-    async def _list_differs(self, method: str, before: Any) -> bool:
+    async def _read_again(self, method: str, key: str) -> bool:
+        """Whether it worked; what was read is in `_seen`."""
         try:
-            return (await self.all_pages(method, _LISTS[method][0], refresh=True)).items != before
+            if method == "tools/list":
+                await self._asks.list_tools(refresh=True)
+            elif method in _LISTS:
+                await self.all_pages(method, _LISTS[method][0], refresh=True)
+            else:
+                await self._asks.read(key, refresh=True)
         except ToolkeepError:
-            return True
-
-    async def _resource_differs(self, uri: str, before: Any) -> bool:
-        if uri not in self._asks.watch.uris:
-            self._seen.pop(("resources/read", uri), None)
             return False
-        try:
-            return (await self._asks.read(uri, refresh=True)).get("contents") != before
-        except ToolkeepError:
-            return True
+        return True
 
 
 class _Pages:

@@ -35,6 +35,8 @@ class Ears(Protocol):
 
     def on_book(self, identity: Identity | None, book: Toolbook) -> None: ...
 
+    def on_gap(self, identity: Identity | None) -> None: ...
+
 
 @dataclass(slots=True)
 class Tenant:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from toolkeep._rules.budget import Pace
 from toolkeep._rules.era import Era
 from toolkeep.events import Changed, Event, Notice
 
@@ -24,6 +25,9 @@ logger = logging.getLogger("toolkeep.client")
 
 _PATIENCE = 1.0
 """Seconds for a server to open the stream on which it may ask something."""
+_LONGEST_GAP_PAUSE = 5.0
+"""Seconds: how often what is known is fetched again, at most, while one stream after the other
+ends."""
 _CHANGES: dict[str, Literal["tools", "prompts", "resources", "resource"]] = {
     "notifications/tools/list_changed": "tools",
     "notifications/prompts/list_changed": "prompts",
@@ -49,9 +53,13 @@ class Watch:
         *,
         asked: Callable[[], bool],
         answers: bool,
+        on_gap: Callable[[], None],
         catch_up: Callable[[frozenset[str]], Awaitable[None]],
     ) -> None:
-        self._server, self._asked, self._catch_up = server, asked, catch_up
+        """`on_gap` is told as soon as a stream stands before which something may have been missed;
+        `catch_up` then fetches what may have changed, one gap at a time, with pauses."""
+        self._server, self._asked = server, asked
+        self._on_gap, self._catch_up = on_gap, catch_up
         self._answers = answers
         """Whether the client answers questions, which legacy servers ask outside of calls, too."""
         self.uris: dict[str, None] = {}
@@ -61,6 +69,10 @@ class Watch:
         """Left as soon as the one that replaces it stands."""
         self._covered: frozenset[str] | None = None
         """The resources of the last stream that stood. None: none ever did."""
+        self._missed: frozenset[str] | None = None
+        """The resources of gaps that are still to be closed. None: there are no such gaps."""
+        self._closing_gaps: tuple[Connection, asyncio.Task[None]] | None = None
+        self._pace = Pace(_LONGEST_GAP_PAUSE)
 
     @property
     def wanted(self) -> bool:
@@ -69,6 +81,7 @@ class Watch:
     def reset(self) -> None:
         """The client is closed: the next opening begins from scratch."""
         self._now = self._before = self._covered = None
+        self._missed = self._closing_gaps = None
 
     # -- listening ------------------------------------------------------------------------------
 
@@ -140,13 +153,31 @@ class Watch:
         if before is not None and before.stands:
             before.stop()
         elif missed is not None:
-            listening.connection.accompany(self._close_gap(missed))
+            self._on_gap()
+            self._missed = missed | (self._missed or frozenset())
+            self._start_closing_gaps(listening.connection)
 
-    async def _close_gap(self, missed: frozenset[str]) -> None:
-        try:
-            await self._catch_up(missed)
-        except Exception as error:
-            logger.warning("%s: what changed meanwhile is not known: %s", self._server, error)
+    def _start_closing_gaps(self, connection: Connection) -> None:
+        before = self._closing_gaps
+        if before is not None and before[0] is connection and not before[1].done():
+            return
+        if before is not None:
+            before[1].cancel()
+        self._closing_gaps = connection, connection.accompany(self._close_gaps())
+
+    async def _close_gaps(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while self._missed is not None:
+            await asyncio.sleep(self._pace.wait(clock()))
+            missed, self._missed = self._missed or frozenset(), None
+            try:
+                await self._catch_up(missed)
+            except asyncio.CancelledError:  # the next connection closes this gap, too
+                self._missed = missed | (self._missed or frozenset())
+                raise
+            except Exception as error:
+                logger.warning("%s: what changed meanwhile is not known: %s", self._server, error)
+            self._pace.done(clock())
 
 
 async def _settled(listening: Listening, within: float) -> None:

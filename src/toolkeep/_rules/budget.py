@@ -1,9 +1,10 @@
-"""How often, how long and until when: the three budgets of a call.
+"""How often, how long and until when: the budgets of calls, and of what servers have us do.
 
 `TokenBucket` bounds the replays of a whole server, so that an outage causes no storm. `Backoff`
 says how long to wait before the next attempt. `Deadline` is the one deadline of a call, handed down
-instead of nested timeouts. Nothing here reads a clock or throws dice: `now` is any monotonic number
-of seconds, always the same clock, and `jitter` is a number in [0, 1).
+instead of nested timeouts. `reopening_pause` and `Pace` bound how often a server can make us open a
+stream or list again, whatever it says. Nothing here reads a clock or throws dice: `now` is any
+monotonic number of seconds, always the same clock, and `jitter` is a number in [0, 1).
 """
 
 from __future__ import annotations
@@ -11,10 +12,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Backoff", "Deadline", "TokenBucket"]
+__all__ = ["LEAST_PAUSE", "Backoff", "Deadline", "Pace", "TokenBucket", "reopening_pause"]
 
 ROUNDING = 1e-9
 """Ten refills of a tenth are a whole token, whatever floating point makes of the sum."""
+
+LEAST_PAUSE = 0.1
+"""Seconds: the floor under every pause whose length a server chooses (`retry`, Retry-After)."""
+_HIGHEST_FLOOR = 1.0
+"""Seconds: the floor under the pause after a row of streams that ended at once."""
+_MOST_DOUBLINGS = 10
 
 
 class TokenBucket:
@@ -115,3 +122,37 @@ class Deadline:
     def later(self, by: float) -> Deadline:
         """The same deadline when the clock stood still for so long; never beyond the cap."""
         return self if self.at is None else Deadline(self.at + by, self.cap)
+
+
+def reopening_pause(wish: float, *, short: int, empty: int) -> float:
+    """Seconds to wait before a stream that ended is opened again.
+
+    `wish` is what the server asks for. `short` counts the streams before the last one, in a row,
+    that ended at once: they raise the floor under the wish, to a second at most, because a server
+    may well end its streams after each message. `empty` counts those, the last one included, that
+    did not even bring a message: each of them doubles the pause.
+    """
+    floor = min(LEAST_PAUSE * 2 ** min(short, _MOST_DOUBLINGS), _HIGHEST_FLOOR)
+    return max(wish, floor) * 2 ** min(empty, _MOST_DOUBLINGS)
+
+
+class Pace:
+    """Spaces out work that a server can cause as often as it likes.
+
+    The first time it is done at once. While it goes on, the pauses double, up to `longest` seconds;
+    after a quiet time of that length it starts over.
+    """
+
+    def __init__(self, longest: float, first: float = 0.02) -> None:
+        self._longest, self._first = longest, first
+        self._rounds, self._ended = 0, -math.inf
+
+    def wait(self, now: float) -> float:
+        """Seconds to wait before the work is done once more."""
+        if now - self._ended > self._longest:
+            self._rounds = 0
+        return min(self._first * (2**self._rounds - 1), self._longest)
+
+    def done(self, now: float) -> None:
+        """The work ended now."""
+        self._rounds, self._ended = min(self._rounds + 1, 20), now

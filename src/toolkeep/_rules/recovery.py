@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from toolkeep._rules.budget import LEAST_PAUSE
 from toolkeep.errors import Delivery, Failure, FailureKind
 
 
@@ -176,5 +177,5 @@ def _wait(failure: Failure, backoff: float) -> float:
     if failure.kind in MENDED:
         return 0.0
     if failure.retry_after is not None:
-        return failure.retry_after
+        return max(failure.retry_after, LEAST_PAUSE)
     return backoff

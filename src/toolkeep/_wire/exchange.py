@@ -40,7 +40,7 @@ class Exchange:
     """The caller's, for those who answer what the server asks in its course."""
     begun: float = field(default_factory=time.monotonic)
     heard: int = 0
-    """How many events came."""
+    """How many events came that hold data, or a place in the stream."""
     last_event_id: str | None = None
     retry: float | None = None
     unaddressed: dict[str, Any] | None = None
@@ -97,8 +97,8 @@ class Exchange:
                 events = decoder.feed(chunk) if chunk else decoder.finish()
             except EventTooLarge as error:
                 raise unreadable(str(error), 200) from None
-            self.heard += len(events)
             for event in events:
+                self.heard += bool(event.data or event.id)
                 self.last_event_id = event.id or self.last_event_id
                 self.retry = self.retry if event.retry is None else event.retry
             return events

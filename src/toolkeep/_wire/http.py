@@ -25,6 +25,7 @@ from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRe
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from toolkeep._rules.budget import reopening_pause
 from toolkeep._rules.classify import Trouble
 from toolkeep._wire import jsonrpc
 from toolkeep._wire.answers import AnswerReader, refusal, result_of
@@ -49,6 +50,8 @@ _BODY_LIMIT = 64 * 1024
 _MOST_RESUMES = 3
 """Consecutive attempts to resume a stream that bring no new event."""
 _LONGEST_PAUSE = 30.0
+_SHORT_STREAM = 1.0
+"""Seconds: a stream that ended sooner ended at once."""
 
 
 class HttpDispatcher:
@@ -229,11 +232,12 @@ class HttpDispatcher:
 
     async def _resume(self, exchange: Exchange, fault: WireFault) -> dict[str, Any]:
         """Fetch the rest of a broken answer stream. When it cannot be had, the fault stands."""
-        fruitless = 0
+        fruitless = short = 0
         while fruitless < _MOST_RESUMES:
             heard = exchange.heard
-            if not await self._link.pause(exchange.pause):
+            if not await self._link.pause(reopening_pause(exchange.pause, short=short, empty=0)):
                 break
+            begun = time.monotonic()
             try:
                 message = await self._read_on(exchange)
             except WireFault as again:
@@ -244,12 +248,13 @@ class HttpDispatcher:
                     break
                 return message
             fruitless = 0 if exchange.heard > heard else fruitless + 1
+            short = short + 1 if time.monotonic() - begun < _SHORT_STREAM else 0
         raise fault
 
     async def listen(self, on_open: Callable[[], None]) -> None:
         """Keep the legacy GET stream open, for whatever the server says outside of a request."""
         exchange = Exchange(request_id="", method="", attempt=Attempt(), headers={})
-        fruitless = 0
+        short = empty = 0
         while True:
             heard, begun = exchange.heard, time.monotonic()
             try:
@@ -257,10 +262,12 @@ class HttpDispatcher:
                     return
             except WireFault as fault:
                 logger.debug("the GET stream ended: %s", fault)
-            pause = exchange.pause
-            worked = exchange.heard > heard or time.monotonic() - begun > pause
-            fruitless = 0 if worked else fruitless + 1
-            await self._link.pause(min(pause * 2 ** min(fruitless, 10), _LONGEST_PAUSE))
+            lasted = time.monotonic() - begun
+            lasting = lasted > max(exchange.pause, _SHORT_STREAM)
+            empty = 0 if exchange.heard > heard or lasting else empty + 1
+            pause = reopening_pause(exchange.pause, short=short, empty=empty)
+            short = short + 1 if lasted < _SHORT_STREAM else 0
+            await self._link.pause(min(pause, _LONGEST_PAUSE))
 
     async def _read_on(
         self, exchange: Exchange, on_open: Callable[[], None] | None = None

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep._rules.budget import Backoff, Deadline, TokenBucket
+from toolkeep._rules.budget import (
+    LEAST_PAUSE,
+    Backoff,
+    Deadline,
+    Pace,
+    TokenBucket,
+    reopening_pause,
+)
 
 moments = st.floats(min_value=0, max_value=1e6)
 seconds = st.floats(min_value=0, max_value=1e4)
@@ -147,3 +154,45 @@ def test_a_clock_that_stood_still_moves_the_deadline_no_further_than_its_cap():
     assert Deadline(10, cap=12).later(5) == Deadline(12, cap=12)
     assert Deadline(10).later(5) == Deadline(15)
     assert Deadline(None).later(5) == Deadline(None)
+
+
+# -- what a server can have us do ---------------------------------------------------------------
+
+
+@given(wish=seconds, short=st.integers(0, 10**6), empty=st.integers(0, 10**6))
+def test_no_pause_before_a_stream_is_shorter_than_the_floor_or_the_wish(wish, short, empty):
+    assert reopening_pause(wish, short=short, empty=empty) >= max(wish, LEAST_PAUSE)
+
+
+def test_streams_that_end_at_once_raise_the_floor_to_a_second_and_no_further():
+    pauses = [reopening_pause(0.0, short=short, empty=0) for short in range(7)]
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0])
+
+
+def test_streams_without_a_message_double_the_pause():
+    assert [reopening_pause(1.0, short=0, empty=empty) for empty in range(4)] == [1, 2, 4, 8]
+
+
+@given(
+    longest=st.floats(0.1, 60),
+    triggers=st.lists(st.floats(0, 0.01), min_size=1, max_size=200),
+)
+def test_work_that_is_caused_without_end_is_paced(longest, triggers):
+    pace, now, waits = Pace(longest), 100.0, []
+    for gap in triggers:
+        now += gap
+        waits.append(pace.wait(now))
+        now += waits[-1]
+        pace.done(now)
+    assert waits[0] == 0
+    assert max(waits) <= longest
+    assert waits == sorted(waits)
+    assert len(waits) < 20 or waits[-1] == longest
+
+
+def test_after_a_quiet_time_work_is_done_at_once_again():
+    pace = Pace(5.0)
+    pace.done(100.0)
+    pace.done(100.0)
+    assert pace.wait(104.9) > 0
+    assert pace.wait(105.1) == 0
