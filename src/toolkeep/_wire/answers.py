@@ -16,8 +16,9 @@ from mcp_types import RequestId
 from toolkeep._rules.classify import Evidence, RpcError, Trouble
 from toolkeep._wire import jsonrpc
 from toolkeep._wire.eventstream import ServerEvent
-from toolkeep._wire.exchange import Exchange, broken, unreadable
+from toolkeep._wire.exchange import Exchange, FairShare, broken, unreadable
 from toolkeep._wire.fault import InvalidAnswer, WireFault
+from toolkeep._wire.process_lines import slices
 from toolkeep._wire.reply import Reply
 
 _RESULT_TYPES = ("complete", "input_required")
@@ -65,15 +66,18 @@ class AnswerReader:
 
     async def in_stream(self, reply: Reply, exchange: Exchange) -> dict[str, Any]:
         """Hand on what comes before the answer; return the answer."""
-        decode = exchange.decoder(self._limit)
+        decode, fair_share = exchange.decoder(self._limit), FairShare()
         while True:
             chunk = await reply.chunk()
-            for event in decode(chunk):
-                message = await self._take(event, exchange)
-                if message is not None:
-                    exchange.attempt.on_answer()
-                    await self._drain(reply)
-                    return message
+            for piece in slices(chunk):
+                for event in decode(piece):
+                    message = await self._take(event, exchange, fair_share)
+                    if message is not None:
+                        exchange.attempt.on_answer()
+                        await self._drain(reply)
+                        return message
+                if piece is not chunk:
+                    await fair_share.used()
             if not chunk:
                 if exchange.unaddressed is not None and not exchange.resumable:
                     exchange.attempt.on_answer()
@@ -82,7 +86,9 @@ class AnswerReader:
                     reply.distrust()
                 raise broken("the stream ended without an answer", exchange.attempt, reply.status)
 
-    async def _take(self, event: ServerEvent, exchange: Exchange) -> dict[str, Any] | None:
+    async def _take(
+        self, event: ServerEvent, exchange: Exchange, fair_share: FairShare
+    ) -> dict[str, Any] | None:
         if not event.data:
             return None
         try:
@@ -100,6 +106,7 @@ class AnswerReader:
                 exchange.misaddressed = True
             elif not await exchange.take(message):
                 await self._hand_on(message, exchange)
+            await fair_share.used()
         return None
 
     async def _drain(self, reply: Reply) -> None:

@@ -21,6 +21,8 @@ from toolkeep._wire.fault import WireFault
 
 _RESUME_PAUSE = 1.0
 """Unless the server's `retry` says otherwise; the SDKs wait as long."""
+_MOST_AT_ONCE = 16
+"""Messages that a reader takes before other tasks have their turn."""
 _OF_A_CALL = ("notifications/progress", "notifications/message")
 
 
@@ -124,6 +126,21 @@ class Exchange:
         if self.attempt.deliver is not None:
             await self.attempt.deliver(method, params)
         return True
+
+
+class FairShare:
+    """Lets other tasks have their turn after every few messages. One for each reader: messages that
+    have come already are taken without waiting, and a server can send them without end."""
+
+    def __init__(self) -> None:
+        self._used = 0
+
+    async def used(self) -> None:
+        """One more message was taken."""
+        self._used += 1
+        if self._used >= _MOST_AT_ONCE:
+            self._used = 0
+            await asyncio.sleep(0)
 
 
 async def within(

@@ -34,7 +34,14 @@ from toolkeep._wire.answers import result_of
 from toolkeep._wire.attempt import Attempt
 from toolkeep._wire.duct import Duct, Epitaph, Oversized, Received
 from toolkeep._wire.errands import Errands, outlive
-from toolkeep._wire.exchange import Exchange, broken, unreadable, up_to_date, within
+from toolkeep._wire.exchange import (
+    Exchange,
+    FairShare,
+    broken,
+    unreadable,
+    up_to_date,
+    within,
+)
 from toolkeep._wire.fault import WireFault
 from toolkeep._wire.hush import hushed, quiet
 from toolkeep._wire.inbound import Inbox
@@ -259,10 +266,12 @@ class PipeDispatcher:
     # -- what comes -----------------------------------------------------------------------------
 
     async def _read(self) -> Epitaph:
+        fair_share = FairShare()
         try:
             while (received := await self._duct.receive()) is not None:
                 for message in received:
                     await self._route(message)
+                    await fair_share.used()
             return await self._duct.epitaph()
         except _Lost as lost:
             return Epitaph(str(lost))

@@ -1,10 +1,10 @@
-"""What a process says, cut into lines. No I/O."""
+"""What a process says, cut into lines; and floods of lines, cut into slices. No I/O."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from mcp_types import RequestId
 
@@ -20,6 +20,17 @@ _WITH_ID = re.compile(_START + _ID + rb",\s*" + _OUTCOME)
 _WITHOUT_ID = re.compile(_START + _OUTCOME)
 _ID_LAST = re.compile(rb",\s*" + _ID + rb"\}\s*$")
 _LONGEST_TAIL = 4096
+_SLICE = 256
+"""Bytes, and so lines, at most, of a chunk of many lines that are looked at in one go."""
+
+
+def slices(chunk: bytes) -> Iterator[bytes]:
+    """A chunk, in pieces of few lines each: one after the other they leave time for other tasks."""
+    if chunk.count(b"\n") + chunk.count(b"\r") <= _SLICE:
+        yield chunk
+        return
+    for start in range(0, len(chunk), _SLICE):
+        yield chunk[start : start + _SLICE]
 
 
 class Lines:
@@ -82,13 +93,15 @@ class Tail:
         self._kept = bytearray()
         self._line = bytearray()
 
-    def feed(self, chunk: bytes) -> list[str]:
-        """The lines that are whole now, as they may be shown."""
+    def keep(self, chunk: bytes) -> None:
         self._kept = self._cut(self._kept + chunk)
+
+    def lines(self, chunk: bytes) -> list[str]:
+        """The lines that are whole now, as they may be shown, without blank ones."""
         self._line += chunk
-        *whole, rest = self._line.split(b"\n")
+        whole, _, rest = self._line.rpartition(b"\n")
         self._line = self._cut(rest)
-        return [self.shown(line) for line in whole]
+        return [line.rstrip() for line in self.shown(whole).split("\n") if line and line != "\r"]
 
     def _cut(self, text: bytearray) -> bytearray:
         """What is kept of it. Without secrets, since a half of one would go unrecognised."""

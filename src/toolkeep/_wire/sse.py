@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,12 +24,12 @@ from toolkeep._wire.answers import refusal
 from toolkeep._wire.attempt import Attempt
 from toolkeep._wire.duct import Epitaph, Oversized, Received
 from toolkeep._wire.eventstream import EventDecoder, EventTooLarge, ServerEvent
-from toolkeep._wire.exchange import broken, unreadable
+from toolkeep._wire.exchange import FairShare, broken, unreadable
 from toolkeep._wire.fault import WireFault
 from toolkeep._wire.heading import Credentials, Heading
 from toolkeep._wire.hush import hushed, quiet
 from toolkeep._wire.link import Link
-from toolkeep._wire.process_lines import answered_id
+from toolkeep._wire.process_lines import answered_id, slices
 from toolkeep._wire.reply import Reply
 
 logger = logging.getLogger("toolkeep.wire")
@@ -61,6 +62,8 @@ class SseDuct:
         self._heading = Heading(headers, credentials)
         self._decoder = EventDecoder(limit)
         self._reply: Reply | None = None
+        self._undecoded: deque[bytes] = deque()
+        self._fair_share = FairShare()
         self._early: list[ServerEvent] = []
         """What came together with the endpoint."""
         self._endpoint = ""
@@ -96,16 +99,19 @@ class SseDuct:
     async def _first_event(self, reply: Reply, attempt: Attempt) -> str:
         """The data of the `endpoint` event; what came before it has no meaning."""
         while True:
-            chunk = await reply.chunk()
+            if not self._undecoded:
+                self._undecoded.extend(slices(await reply.chunk()))
+            await self._fair_share.used()
+            piece = self._undecoded.popleft()
             try:
-                events = self._decoder.feed(chunk) if chunk else self._decoder.finish()
+                events = self._decoder.feed(piece) if piece else self._decoder.finish()
             except EventTooLarge as error:
                 raise unreadable(str(error), reply.status) from None
             for place, event in enumerate(events):
                 if event.event == "endpoint":
                     self._early = events[place + 1 :]
                     return event.data
-            if not chunk:
+            if not piece:
                 raise broken("the stream ended without an endpoint", attempt, reply.status)
 
     def _settle(self, reference: str, reply: Reply) -> None:
@@ -163,6 +169,9 @@ class SseDuct:
         return None
 
     async def _next_events(self) -> list[ServerEvent]:
+        if self._undecoded:
+            await self._fair_share.used()
+            return self._decoder.feed(self._undecoded.popleft())
         reply = self._reply
         if reply is None:
             self._end = "the event stream was closed"
@@ -174,7 +183,8 @@ class SseDuct:
             return []
         if chunk:
             self.heard_at = time.monotonic()
-            return self._decoder.feed(chunk)
+            self._undecoded.extend(slices(chunk))
+            return []
         self._end = "the event stream ended"
         return self._decoder.finish()
 

@@ -20,7 +20,7 @@ from toolkeep._wire.attempt import Attempt
 from toolkeep._wire.duct import Epitaph, Oversized, Received
 from toolkeep._wire.exchange import broken
 from toolkeep._wire.process import Process, start
-from toolkeep._wire.process_lines import Lines, Tail
+from toolkeep._wire.process_lines import Lines, Tail, slices
 from toolkeep._wire.process_pipes import Inflow, Outflow
 from toolkeep._wire.process_program import program_of
 from toolkeep._wire.process_threads import ThreadInflow, ThreadOutflow
@@ -34,6 +34,8 @@ _MOST_UNREAD = 1024 * 1024
 """Bytes that wait for `receive` before the server's output is left in its pipe."""
 _EXIT_WAIT = 1.0
 """Seconds from the end of the output until the exit code must be there."""
+_MOST_LOGGED = 64
+"""Lines of its standard error that are logged in one turn of the event loop."""
 _MOST_COMPLAINTS = 3
 _LONGEST_COMPLAINT = 200
 
@@ -56,6 +58,7 @@ class StdioDuct:
         self._tail = Tail(spec.secrets)
         self._unread: deque[bytes] = deque()
         self._unread_bytes = 0
+        self._unlogged: deque[str] = deque()
         self._news = asyncio.Event()
         self._last_word = asyncio.Event()
         self._end: asyncio.TimerHandle | None = None
@@ -88,6 +91,7 @@ class StdioDuct:
                 self._unread_bytes -= len(chunk)
                 if received := self._messages(chunk):
                     return received
+                await asyncio.sleep(0)  # chatter without end must not hold up other tasks
             if self._closing or self._stdout is None:
                 return None
             if self._stdout.closed:
@@ -159,7 +163,7 @@ class StdioDuct:
     def _take(self, chunk: bytes) -> None:
         if self._closing:
             return
-        self._unread.append(chunk)
+        self._unread.extend(slices(chunk))
         self._unread_bytes += len(chunk)
         if self._unread_bytes >= _MOST_UNREAD and self._stdout is not None:
             self._stdout.pause()
@@ -197,8 +201,22 @@ class StdioDuct:
         )
 
     def _overhear(self, chunk: bytes) -> None:
-        for line in self._tail.feed(chunk):
-            logger.debug("%s: %s", self._spec.name, line)
+        self._tail.keep(chunk)
+        if logger.isEnabledFor(logging.DEBUG):
+            self._unlogged.extend(self._tail.lines(chunk))
+            self._log_some()
+
+    def _log_some(self) -> None:
+        """Log a few lines; while there are more, the program's next ones wait in their pipe."""
+        for _ in range(min(len(self._unlogged), _MOST_LOGGED)):
+            logger.debug("%s: %s", self._spec.name, self._unlogged.popleft())
+        if self._stderr is None:
+            return  # it was just opened
+        if self._unlogged:
+            self._stderr.pause()
+            asyncio.get_running_loop().call_soon(self._log_some)
+        else:
+            self._stderr.resume()
 
     def _end_soon(self) -> None:
         """All is gone. What was left in the pipe comes now; its end, too, unless somebody whom
