@@ -83,6 +83,11 @@ class Runtime(Asking):
         block. The options are those of `Runtime`."""
         return cls(config, **options)
 
+    def __del__(self) -> None:
+        house: House | None = getattr(self, "_house", None)
+        if house is not None and house.is_open:
+            self._desk.home.close_dropped(self, house.close, house.abandon)
+
     def __repr__(self) -> str:
         return f"<Runtime {self.summary()}>" if self._desk.is_open else "<Runtime, not open>"
 
@@ -202,7 +207,8 @@ class Runtime(Asking):
         )
         errand = Errand(self._desk, name, wanted, context)
 
-        def run(emit: Emit) -> Awaitable[CallResult]:
+        # With a reference to the runtime: one that is still used is not dropped.
+        def run(emit: Emit, _: Runtime = self) -> Awaitable[CallResult]:
             return errand.carry_out(emit)
 
         return Call(run)

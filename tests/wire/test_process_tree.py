@@ -90,6 +90,51 @@ async def test_closing_ends_the_whole_tree(undertaker: Undertaker, manners: str)
     assert undertaker.alive == []
 
 
+STOPPING = FAMILY.replace(
+    "os.write(1, json.dumps(message)",
+    """
+warden = os.getppid()
+if "orphan" in arguments:
+    if not os.fork():
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            os.kill(warden, signal.SIGSTOP)
+os.kill(warden, signal.SIGSTOP)
+os.write(1, json.dumps(message)""",
+)
+"""Stops its parent; as an `orphan`, a grandchild in a session of its own does so without end."""
+
+
+@pytest.mark.requirement("S16")
+@pytest.mark.parametrize("arguments", [(), ("stubborn",), ("orphan",), ("stubborn", "orphan")])
+async def test_a_server_that_stops_its_warden_is_ended_all_the_same(
+    undertaker: Undertaker, arguments: tuple[str, ...]
+):
+    async with opened(STOPPING, *arguments, **QUICK) as duct:
+        await family_of(duct, undertaker)
+        await duct.close()
+    await undertaker.all_gone()
+    async with asyncio.timeout(BOUND):
+        while has_children():  # no zombie either
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("S16")
+async def test_a_close_that_is_cancelled_ends_a_server_that_stops_its_warden(
+    undertaker: Undertaker,
+):
+    async with opened(STOPPING, "stubborn", timeouts={"close": 30.0}) as duct:
+        await family_of(duct, undertaker)
+        closing = asyncio.ensure_future(duct.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait((closing,))
+        await undertaker.all_gone()
+
+
 @pytest.mark.requirement("S16")
 async def test_the_children_of_a_killed_server_go_with_it(undertaker: Undertaker):
     async with opened(FAMILY) as duct:

@@ -85,12 +85,21 @@ class Client(Requests):
         )
         self._core = Core(self.spec, setup, inputs)
 
+    _closes_core = True
+    """Whether it is this client's to close what stands behind it."""
+
     @classmethod
     def of(cls, core: Core) -> Self:
         """The face of a core that was made elsewhere."""
         client = cls.__new__(cls)
         client.spec, client.principal, client._core = core.spec, core.setup.principal, core
+        client._closes_core = False
         return client
+
+    def __del__(self) -> None:
+        core: Core | None = getattr(self, "_core", None)
+        if core is not None and self._closes_core and (home := core.open_in) is not None:
+            home.close_dropped(self, core.aclose, core.abandon)
 
     def __repr__(self) -> str:
         return f"<Client {self.name!r}, {self._core.state}>"
@@ -231,7 +240,8 @@ class Client(Requests):
         )
         calling = Calling(self._core, wanted)
 
-        def run(emit: Emit) -> Awaitable[CallResult]:
+        # With a reference to the client: one that is still used is not dropped.
+        def run(emit: Emit, _: Client = self) -> Awaitable[CallResult]:
             return calling.carry_out(emit)
 
         return Call(run)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from toolkeep._engine.endpoints import Endpoints
+    from toolkeep._engine.home import Home
     from toolkeep._engine.keeper import Keeper
     from toolkeep._engine.negotiate import Agreement
     from toolkeep._engine.outgoing import Outgoing
@@ -91,6 +92,12 @@ class Core:
     @property
     def era(self) -> str | None:
         return self.agreement.era.value if self.agreement else None
+
+    @property
+    def open_in(self) -> Home | None:
+        """Where something of it is open; None: nothing is."""
+        keepers = self.addresses.keepers if self.addresses else ()
+        return next((keeper.home for keeper in keepers if keeper.is_open), None)
 
     @property
     def _leader(self) -> Keeper | None:

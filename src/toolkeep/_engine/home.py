@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any
 
 from toolkeep.errors import WrongLoop
 
@@ -20,6 +24,18 @@ class _Process:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_Process.ask)
+
+
+_closings: set[asyncio.Task[None]] = set()
+"""Of what was dropped; a loop itself keeps no task alive."""
+
+
+def _close_soon(
+    loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    task = loop.create_task(close(), context=Context())
+    _closings.add(task)
+    task.add_done_callback(_closings.discard)
 
 
 class Home:
@@ -40,6 +56,24 @@ class Home:
     def is_gone(self) -> bool:
         """Whether nothing of it can be reached from here."""
         return self.forked or (self.loop is not None and self.loop.is_closed())
+
+    def close_dropped(
+        self,
+        owner: object,
+        close: Callable[[], Coroutine[Any, Any, None]],
+        abandon: Callable[[], None],
+    ) -> None:
+        """The owner was dropped without being closed: close it in its loop, if there still is one,
+        and warn. May be called in any thread, by a finalizer."""
+        if self.forked:
+            abandon()
+            return
+        loop = self.loop
+        if loop is None or loop.is_closed():
+            abandon()
+        else:
+            loop.call_soon_threadsafe(_close_soon, loop, close)
+        warnings.warn(f"unclosed {owner!r}", ResourceWarning, source=owner, stacklevel=3)
 
     def check(self) -> None:
         """This is it, if there was none yet. Raises `WrongLoop`."""

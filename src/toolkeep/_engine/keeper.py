@@ -123,6 +123,12 @@ class Keeper:
         return connection.agreement if connection and connection.accepts_calls else None
 
     @property
+    def is_open(self) -> bool:
+        """Whether it holds anything that has to be closed, and is not being closed."""
+        opening = self._opening is not None
+        return self._closing is None and (opening or self.connection is not None)
+
+    @property
     def session_id(self) -> str | None:
         connection = self.connection
         return connection.wire.session_id if connection and connection.accepts_calls else None

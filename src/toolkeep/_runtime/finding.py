@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -53,10 +54,16 @@ class Finding(Views):
         if provider is not None and not callable(provider):
             remedy = "Give a function of a context and a server's name"
             raise ConfigError("it is no function", remedy=remedy, key="header_provider")
-        self._provider, self._caller = provider, caller
+        self._provider = provider
+        # Weak: what is open keeps a desk alive, and a runtime that is dropped must be noticed.
+        self._caller_ref = weakref.ref(caller)
         self.is_open = False
         self.home = new_home()
         self.at_hand = AtHand()
+
+    @property
+    def _caller(self) -> Caller | None:
+        return self._caller_ref()
 
     def supplier(self, name: str) -> Supplier:
         found = self.suppliers.get(name)

@@ -90,6 +90,11 @@ class House:
         """How many were asked for by hand, and the last of them that was applied."""
         self._turn = asyncio.Lock()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to close that is not being closed."""
+        return self._roster is not None and self._desk.is_open
+
     # -- opening and closing --------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -131,7 +136,7 @@ class House:
         if home.loop is None:
             return
         if home.is_gone:
-            self._abandon()
+            self.abandon()
             return
         home.check()
         self._closes += 1
@@ -163,12 +168,12 @@ class House:
 
     def _be_at_home(self) -> None:
         if self._desk.home.is_gone:
-            self._abandon()
+            self.abandon()
         if self._desk.home.loop is None:
             self._turn = asyncio.Lock()
         self._desk.home.check()
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """Its loop is gone, or belongs to the parent process: there is nobody left to close."""
         for supplier in self._desk.suppliers.values():
             supplier.abandon()

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolkeep._wire import warden
 from toolkeep._wire.attempt import Attempt
 from toolkeep._wire.exchange import broken
 from toolkeep._wire.process_pipes import Inflow
@@ -127,8 +128,11 @@ class Process:
     def end(self, *, at_once: bool) -> None:
         """The server and all that it started: SIGKILL `at_once`, or SIGTERM."""
         if self._watched and self._reports is not None:
+            if at_once:
+                self._kill_tree()
             with contextlib.suppress(OSError):
                 os.write(self._reports.fileno, b"K" if at_once else b"T")
+                os.kill(self._child.pid, signal.SIGCONT)  # a server may have stopped its warden
         elif self._reports is None and self._poll() is None:
             if _WINDOWS:
                 self._child.kill()
@@ -145,6 +149,13 @@ class Process:
             self._child.returncode = 0  # else its finalizer complains of a process not its own
         else:
             _reap(self._child)
+
+    def _kill_tree(self) -> None:
+        """SIGKILL all that is below the warden. What escapes by a fork is left to the warden: once
+        nothing is left that could stop it, it goes on."""
+        for pid in warden.descendants(self._child.pid) or ():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
 
     def _poll(self) -> int | None:
         known = self._child.returncode
@@ -194,9 +205,9 @@ async def _guarded(program: Program) -> Process | None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         fd = theirs.fileno()
-        warden = [sys.executable, "-I", "-S", str(_WARDEN), str(fd), str(os.getpid())]
+        guard = [sys.executable, "-I", "-S", str(_WARDEN), str(fd), str(os.getpid())]
         try:
-            child, streams = _spawn(program, [*warden, program.path, *program.argv], fd)
+            child, streams = _spawn(program, [*guard, program.path, *program.argv], fd)
         except OSError:
             return None
         process = Process(child, streams, ours)

@@ -34,6 +34,8 @@ _MOST_UNREAD = 1024 * 1024
 """Bytes that wait for `receive` before the server's output is left in its pipe."""
 _EXIT_WAIT = 1.0
 """Seconds from the end of the output until the exit code must be there."""
+_KILLS = 8
+"""How often a tree is killed in the last third of the time to close."""
 _MOST_LOGGED = 64
 """Lines of its standard error that are logged in one turn of the event loop."""
 _MOST_COMPLAINTS = 3
@@ -147,8 +149,11 @@ class StdioDuct:
         process.end(at_once=False)
         if await process.wait(grace):
             return
-        process.end(at_once=True)
-        await process.wait(grace)
+        # More than once: until all are gone, one of them may stop the warden again.
+        for _ in range(_KILLS):
+            process.end(at_once=True)
+            if await process.wait(grace / _KILLS):
+                return
 
     def _hear_no_more(self) -> None:
         """Its output is read on, for a program that cannot print cannot end, but nobody cares."""

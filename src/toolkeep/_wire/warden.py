@@ -39,6 +39,8 @@ def main(arguments: list[str]) -> None:
     os.close(given)
     woken = wake_on_signals()
     control_process(PR_SET_CHILD_SUBREAPER, 1)
+    # The server may stop us; when our parent dies, we go on, and end the server.
+    control_process(PR_SET_PDEATHSIG, signal.SIGCONT)
     server = start(channel, arguments[2], arguments[3:])
     if server is not None:
         let_go_of_streams()
@@ -199,7 +201,7 @@ def reap(server: int) -> tuple[int | None, bool]:
 
 def signal_all(server: int, number: int) -> None:
     # One or the other, not both: to many programs a second SIGTERM means "at once".
-    family = descendants()
+    family = descendants(os.getpid())
     for pid in family or ():
         try:
             os.kill(pid, number)
@@ -216,16 +218,16 @@ def signal_group(server: int, number: int) -> None:
         return
 
 
-def descendants() -> set[int] | None:
+def descendants(ancestor: int) -> set[int] | None:
     """All processes below this one. None: this system does not tell."""
     parents = parents_of_all()
     if parents is None:
         return None
-    family = {os.getpid()}
+    family = {ancestor}
     while True:
         more = {pid for pid, parent in parents.items() if parent in family} - family
         if not more:
-            return family - {os.getpid()}
+            return family - {ancestor}
         family |= more
 
 
