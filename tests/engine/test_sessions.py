@@ -19,6 +19,8 @@ class Deaf:
 
     def on_book(self, identity: Any, book: Any) -> None: ...
 
+    def on_gap(self, identity: Any) -> None: ...
+
 
 def sessions_of(server: ScriptedServer, **more: Any) -> Sessions:
     spec = ServerSpec.parse({"name": "kit", "url": server.url, **more})

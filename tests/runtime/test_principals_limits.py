@@ -1,11 +1,13 @@
 """What belongs to a server holds over all of its users: sockets, calls in flight, the breaker."""
 
 import asyncio
+import itertools
 from contextvars import ContextVar
 
 import anyio
 import pytest
 
+from tests.engine.helpers_wire import Asked, RawServer, handshake, http, result_for
 from tests.runtime._identity import (
     BOUND,
     Era,
@@ -21,7 +23,7 @@ from tests.runtime._identity import (
     together,
     until,
 )
-from toolkeep import CallContext, Event, ServerUnavailable
+from toolkeep import CallContext, Event, Runtime, ServerUnavailable
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
@@ -170,3 +172,80 @@ async def test_what_a_principal_was_shown_and_where_it_spoke_ends_with_the_runti
                 assert runtime.servers[0].sessions == 1
         await until(lambda: runtime.servers == ())
         assert len(sessions_of(await server.requests(), "x-who", "ann")) == 2
+
+
+# -- closing many sessions ----------------------------------------------------------------------
+
+
+class Farewells:
+    """A legacy server that takes its time to end a session."""
+
+    def __init__(self, takes: float) -> None:
+        self._takes, self._numbers = takes, itertools.count(1)
+        self.under_way = self.most = self.ended = 0
+
+    async def answer(self, asked: Asked) -> bytes:
+        if asked.verb == "DELETE":
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            await asyncio.sleep(self._takes)
+            self.under_way -= 1
+            self.ended += 1
+            return http(b"", status="204 No Content")
+        if asked.verb == "GET":
+            return http(b"", status="405 Method Not Allowed")
+        if asked.message.get("method") == "tools/list":
+            return http(result_for(asked, {"tools": [{"name": "t", "inputSchema": {}}]}))
+        if asked.message.get("method") == "tools/call":
+            return http(result_for(asked))
+        found = handshake(asked)
+        if asked.message.get("method") != "initialize":
+            return found
+        session = f"mcp-session-id: {next(self._numbers)}\r\n".encode()
+        return found.replace(b"content-type", session + b"content-type", 1)
+
+
+@pytest.mark.requirement("H4", "S9")
+@pytest.mark.parametrize(("takes", "all_ended"), [(0.0, True), (0.2, False)], ids=["fast", "slow"])
+async def test_closing_many_sessions_ends_a_few_at_a_time_and_cuts_what_is_left(
+    takes: float, all_ended: bool, caplog: pytest.LogCaptureFixture
+):
+    farewells, count = Farewells(takes), 200
+    async with RawServer(farewells.answer, only=True) as server:
+        close = 30.0 if all_ended else 0.5
+        spec = {"name": "kit", "url": server.url, "mode": "legacy", "max_sessions": count}
+        runtime = Runtime([{**spec, "timeouts": {"close": close}}], health_interval=None)
+        async with runtime:
+            await asyncio.gather(
+                *(
+                    runtime.call("kit.t", context=CallContext(principal=f"p{n}"))
+                    for n in range(count)
+                )
+            )
+            assert runtime.servers[0].sessions == count
+            before = server.accepted
+        most = 16 if all_ended else 32  # 16 that were given up may still be under way at the server
+        assert farewells.most <= most
+        assert server.accepted - before <= most  # sockets that were opened to close
+        assert (farewells.ended == count + 1) is all_ended
+        await until(lambda: not server.open_connections)
+    assert "not closed" not in caplog.text
+
+
+@pytest.mark.requirement("H4", "S9")
+async def test_closing_that_is_out_of_time_leaves_no_socket_open():
+    """The group gives up before the sessions have had their time."""
+    farewells, count = Farewells(2.0), 20
+    async with RawServer(farewells.answer, only=True) as server:
+        spec = {"name": "kit", "url": server.url, "mode": "legacy", "max_sessions": count}
+        runtime = Runtime(
+            [{**spec, "timeouts": {"close": 60.0}}], health_interval=None, cleanup_timeout=0.5
+        )
+        async with runtime:
+            await asyncio.gather(
+                *(
+                    runtime.call("kit.t", context=CallContext(principal=f"p{n}"))
+                    for n in range(count)
+                )
+            )
+        await until(lambda: not server.open_connections)

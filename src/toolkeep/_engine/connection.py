@@ -62,6 +62,7 @@ class Connection:
         discovered: DiscoverResult | None,
         on_message: MessageHandlerFnT,
         callbacks: Mapping[str, Any],
+        terminations: asyncio.Semaphore,
         stored: StoredSession | None = None,
     ) -> None:
         self.generation = generation
@@ -80,6 +81,7 @@ class Connection:
         self.checking: asyncio.Task[None] | None = None
         """A check of the session that is under way, for all who doubt it."""
         self._spec, self._known, self._discovered = spec, known, discovered
+        self._terminations = terminations
         self.session = ClientSession(
             dispatcher=wire, message_handler=on_message, client_info=client_info, **callbacks
         )
@@ -268,9 +270,10 @@ class Connection:
             await self._terminate()
 
     async def _terminate(self) -> None:
-        """Should this fail, the server will forget the session by itself."""
+        """Should this fail, or not have its turn in time, the server will forget the session by
+        itself."""
         with contextlib.suppress(MCPError, TimeoutError):
-            async with asyncio.timeout(self._spec.timeouts.close):
+            async with asyncio.timeout(self._spec.timeouts.close), self._terminations:
                 await self.wire.terminate()
 
     async def _let_go(self) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from toolkeep._wire.link import Link
 
+_MOST_TERMINATIONS = 16
+"""Sessions that are ended at the server at the same time."""
+
 
 class Ground:
     """Lives in one event loop, from the first opening until the last client is closed."""
@@ -29,6 +32,8 @@ class Ground:
         # A program is a process for each client: there each has a line of its own.
         one_by_one = spec.serialize and bool(spec.url)
         self.gate = asyncio.Semaphore(1 if one_by_one else spec.max_in_flight)
+        self.terminations = asyncio.Semaphore(_MOST_TERMINATIONS)
+        """For the requests that end sessions: a runtime may close thousands at once."""
         cooldown = spec.breaker_cooldown
         self.breaker = Breaker(spec.breaker_threshold, cooldown, longest=max(30.0, cooldown))
         self.bucket = TokenBucket(spec.replay_burst, spec.replay_rate)

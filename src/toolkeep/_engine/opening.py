@@ -111,6 +111,7 @@ class Opener:
             discovered=self._ground.discovery if line.resumable else None,
             on_message=self._on_message,
             callbacks=self._callbacks,
+            terminations=self._ground.terminations,
             stored=stored,
         )
         self.alive = [*(c for c in self.alive if not c.is_over), connection]

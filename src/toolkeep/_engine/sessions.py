@@ -273,7 +273,12 @@ class Sessions:
             self._obey(self.admission.withdraw(ticket))
             granted.set_exception(superseded(self.spec.name))
         self._granted.clear()
-        await self._close_all()
+        try:
+            await self._close_all()
+        except asyncio.CancelledError:  # there is no more time: cut what is left
+            for ground in self.grounds:
+                self._begin(ground.aclose)
+            raise
 
     def abandon(self) -> None:
         """The event loop is gone, or belongs to the parent process."""

@@ -162,6 +162,8 @@ class Admission:
 
     def _evict(self) -> tuple[Place, ...]:
         """As many idle places as are wanted, beyond those that are being closed already."""
+        if not self._queue:  # as mostly; thousands may be closed one after the other
+            return ()
         wanted = len({one.ticket if one.once else one.key for one in self._queue})
         wanted -= sum(place.closing and not place.lent for place in self._others)
         idle = [place for place in self._open.values() if not place.lent] if wanted > 0 else []
