@@ -111,6 +111,7 @@ REQUIREMENTS: dict[str, str] = {
     "X3": "A program has one deadline, and an account of each call whatever happens.",
     "X4": "Two tools bring code mode to models in every framework; a command brings it to people.",
     "F5": "Whatever a server or a model sends is bounded in memory, time and number.",
+    "F4": "Failed calls and an open breaker show at once: health, state, error, summary.",
 }
 
 IN_DOCSTRING = re.compile(r"\[([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)\]")

@@ -21,6 +21,8 @@ class Deaf:
 
     def on_gap(self, identity: Any) -> None: ...
 
+    def on_trouble(self, error: Any) -> None: ...
+
 
 def sessions_of(server: ScriptedServer, **more: Any) -> Sessions:
     spec = ServerSpec.parse({"name": "kit", "url": server.url, **more})

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from toolkeep._catalogue.guides import named_prompts
@@ -60,6 +61,7 @@ class Supplier(Site):
             ready=self._until_heard,
             failed=lambda: self.mark(stale=True),
         )
+        self._report: Callable[[ToolkeepError | None], None] | None = None
         self._turn = asyncio.Lock()
         self._outages = 0
 
@@ -231,6 +233,14 @@ class Supplier(Site):
                 self.stocks.outdate(key)
             case _:
                 pass
+
+    def report_trouble(self, to: Callable[[ToolkeepError | None], None]) -> None:
+        """For the group: have it told why calls fail, and None when one is answered again."""
+        self._report = to
+
+    def on_trouble(self, error: ToolkeepError | None) -> None:
+        if self._report is not None:
+            self._report(error)
 
     def on_gap(self, identity: Identity | None) -> None:
         """Changes may have been missed: of these lists, or of those of this identity."""

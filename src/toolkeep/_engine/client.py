@@ -24,6 +24,7 @@ from toolkeep._engine.wanted import OnProgress, Wanted
 from toolkeep._rules.classify import SessionRow
 from toolkeep.auth import Authorizer
 from toolkeep.config import ServerSpec
+from toolkeep.errors import ToolkeepError
 from toolkeep.events import Observer
 from toolkeep.results import CallResult
 from toolkeep.stores import SessionStore
@@ -150,6 +151,10 @@ class Client(Requests):
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Its server's addresses, if there are several, and how each of them fares."""
         return self._core.addresses.shown if self._core.addresses else ()
+
+    def report_trouble(self, to: Callable[[ToolkeepError | None], None]) -> None:
+        """For a group: have it told why requests fail, and None when one is answered again."""
+        self._core.on_trouble = to
 
     # -- opening and closing --------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolkeep._engine.belonging import partition
 from toolkeep._engine.credentials import check_combination, server_headers, static_key
+from toolkeep._engine.ground import trouble_of
 from toolkeep._engine.inputs import Inputs, Question, nobody_answers
 from toolkeep._engine.legs import Legs
 from toolkeep._engine.observing import Observers
@@ -21,7 +22,7 @@ from toolkeep._engine.shelf import Shelf
 from toolkeep._engine.watching import Watch
 from toolkeep._rules import headers as header_rules
 from toolkeep.config import ServerSpec
-from toolkeep.errors import InvalidArguments
+from toolkeep.errors import InvalidArguments, ToolkeepError
 from toolkeep.events import CallEvent, Changed, Disconnected, Event
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Core:
         self._outdated = False
         """Whether something happened after which the book may no longer be true."""
         self.log_level: str | None = None
+        self.on_trouble: Callable[[ToolkeepError | None], None] | None = None
+        """Told why requests fail, or None when one is answered again."""
 
     @property
     def state(self) -> str:
@@ -295,6 +298,10 @@ class Core:
                 self._tell(event)
             else:
                 self.emit(event)
+
+    def tell_trouble(self) -> None:
+        if self.on_trouble is not None and self.addresses is not None:
+            self.on_trouble(trouble_of(keeper.ground for keeper in self.addresses.keepers))
 
     # -- observing ------------------------------------------------------------------------------
 

@@ -8,12 +8,14 @@ here: each client makes its own (phase 2). A client that stands alone has a grou
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from toolkeep._rules.breaker import Breaker
 from toolkeep._rules.budget import TokenBucket
 from toolkeep._rules.era import Era
 from toolkeep.config import ServerSpec
+from toolkeep.errors import ToolkeepError
 
 if TYPE_CHECKING:
     from mcp_types import DiscoverResult
@@ -27,8 +29,16 @@ _MOST_TERMINATIONS = 16
 class Ground:
     """Lives in one event loop, from the first opening until the last client is closed."""
 
-    def __init__(self, spec: ServerSpec, *, shared: bool = True) -> None:
-        self.spec, self._shared = spec, shared
+    def __init__(
+        self,
+        spec: ServerSpec,
+        *,
+        shared: bool = True,
+        on_trouble: Callable[[], None] | None = None,
+    ) -> None:
+        self.spec, self._shared, self._on_trouble = spec, shared, on_trouble
+        self.failing: ToolkeepError | None = None
+        """Why the last request failed, if it was the transport; until something is answered."""
         # A program is a process for each client: there each has a line of its own.
         one_by_one = spec.serialize and bool(spec.url)
         self.gate = asyncio.Semaphore(1 if one_by_one else spec.max_in_flight)
@@ -60,6 +70,18 @@ class Ground:
         """Leave it alone for so long, while there are others."""
         self._quiet_until = max(self._quiet_until, now + min(seconds, self.breaker.longest))
 
+    def note_failure(self, error: ToolkeepError) -> None:
+        """A request failed for good, and its transport was to blame."""
+        self.failing = error
+        if self._on_trouble is not None:
+            self._on_trouble()
+
+    def note_answer(self) -> None:
+        """After a failure, something was answered."""
+        self.failing = None
+        if self._on_trouble is not None:
+            self._on_trouble()
+
     def link(self) -> Link | None:
         """The HTTP client for all; None: each has its own, or there is no HTTP."""
         if self._link is None and self._shared and self.spec.url:
@@ -79,3 +101,9 @@ class Ground:
         link, self._link = self._link, None
         if link is not None:
             link.forget()
+
+
+def trouble_of(grounds: Iterable[Ground]) -> ToolkeepError | None:
+    """Why a server cannot be used: while requests fail at all of its addresses."""
+    errors = [ground.failing for ground in grounds]
+    return errors[0] if errors and all(errors) else None

@@ -7,6 +7,7 @@ that fifty servers that were opened together are not asked together.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -36,12 +37,21 @@ class Beat:
 
 
 async def watch(
-    ping: Ping, interval: float, within: float, backoff: Backoff, tell: Callable[[Beat], None]
+    ping: Ping,
+    interval: float,
+    within: float,
+    backoff: Backoff,
+    tell: Callable[[Beat], None],
+    doubted: asyncio.Event,
 ) -> Never:
-    """Check until cancelled."""
+    """Check until cancelled; soon after it is `doubted` that the server can be used."""
     misses, wait = 0, interval * random.random()
     while True:
-        await asyncio.sleep(wait)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await doubted.wait()
+                await asyncio.sleep(backoff.delay(1, random.random()))
+        doubted.clear()
         beat = await check(ping, within)
         misses = misses + 1 if beat.health is Health.DOWN else 0
         tell(beat)

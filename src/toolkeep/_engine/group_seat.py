@@ -26,7 +26,13 @@ from toolkeep._engine.group_terms import (
     Terms,
 )
 from toolkeep._rules.budget import Backoff
-from toolkeep._rules.membership import Member, MemberState, is_recoverable, wait_for_try
+from toolkeep._rules.membership import (
+    Health,
+    Member,
+    MemberState,
+    is_recoverable,
+    wait_for_try,
+)
 from toolkeep.errors import ServerUnavailable
 from toolkeep.events import Event
 
@@ -43,11 +49,12 @@ class _Pulse:
     interval: float
     terms: Terms
     tell: Callable[[Beat], None]
+    doubted: asyncio.Event
 
     async def __call__(self) -> None:
         backoff = self.terms.backoff or Backoff()
         within = min(self.interval, self.terms.connect_timeout)
-        await watch(self.ping, self.interval, within, backoff, self.tell)
+        await watch(self.ping, self.interval, within, backoff, self.tell, self.doubted)
 
 
 class Seat(Generic[S]):
@@ -60,6 +67,7 @@ class Seat(Generic[S]):
         self._timer: asyncio.TimerHandle | None = None
         self._tries = 0
         self._joined_at = 0.0
+        self._doubted = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Seat {self.name!r}, {self.member.state.value}>"
@@ -67,6 +75,13 @@ class Seat(Generic[S]):
     @property
     def name(self) -> str:
         return self.member.name
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether it is open, whatever became of its calls."""
+        owner = self._owner
+        opened = owner is not None and owner.outcome.done() and owner.outcome.result() is None
+        return opened and owner is not None and not owner.is_released
 
     @property
     def is_idle(self) -> bool:
@@ -81,6 +96,8 @@ class Seat(Generic[S]):
         if self.member.is_connected:
             return None
         if self._owner is not None and not self._owner.can_be_joined:
+            if self._is_held:  # its calls fail: what is open is closed, and opened anew
+                self._owner.release()
             await self._owner.over()
             self.rest()
         owner = self._owner
@@ -116,8 +133,12 @@ class Seat(Generic[S]):
     def _begin(self, *, attended: bool) -> Owner:
         self._tries += 1
         ping, interval = ping_of(self.member.server), self._interval()
-        pulse = _Pulse(ping, interval, self._terms, self._checked) if ping and interval else None
         server, terms = self.member.server, self._terms
+        self._doubted = doubted = asyncio.Event()
+        pulse = _Pulse(ping, interval, terms, self._checked, doubted) if ping and interval else None
+        report_trouble = getattr(server, "report_trouble", None)
+        if callable(report_trouble):
+            report_trouble(self._reported)
         owner = Owner(server, self.name, terms, self, attended=attended, pulse=pulse)
         self._owner = owner
         owner.start()
@@ -164,7 +185,7 @@ class Seat(Generic[S]):
         self._become(self.member.opened(), Joined(server=self.name, attempt=self._tries))
 
     def lost(self, owner: Owner, error: BaseException) -> None:
-        if owner is not self._owner or not self.member.is_connected:
+        if owner is not self._owner or not (self.member.is_connected or self.member.is_failed):
             return
         lasted = asyncio.get_running_loop().time() - self._joined_at
         if self._terms.backoff is None or lasted > self._terms.backoff.cap:
@@ -180,11 +201,25 @@ class Seat(Generic[S]):
         self._schedule()
 
     def _fail(self, error: BaseException) -> None:
-        self._become(self.member.failing(error), Dropped(server=self.name, error=error))
+        held = self.member.state is MemberState.FAILED  # open, but its calls fail
+        failed = self.member.still_failing(error) if held else self.member.failing(error)
+        self._become(failed, Dropped(server=self.name, error=error))
 
     def _checked(self, beat: Beat) -> None:
-        if self.member.is_connected:
+        if self.member.is_failed and self._is_held and beat.health is not Health.DOWN:
+            self._become(self.member.opened().checked(beat.health, beat.error, beat.latency))
+        elif self.member.is_connected:
             self._become(self.member.checked(beat.health, beat.error, beat.latency))
+
+    def _reported(self, error: BaseException | None) -> None:
+        """Calls fail, or are answered again. It stays open: a client replaces its connections."""
+        if not self._is_held:
+            return
+        if error is not None and self.member.is_connected:
+            self._become(self.member.failing(error))
+            self._doubted.set()
+        elif error is None and self.member.is_failed:
+            self._become(self.member.opened())
 
     def _become(self, member: Member[S], event: Event | None = None) -> None:
         before, self.member = self.member.health, member

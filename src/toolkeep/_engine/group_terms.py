@@ -22,7 +22,8 @@ class Connectable(Protocol):
 
     A `name` tells it from others. A `connect_timeout` asks for more time than the group gives. With
     a `ping`, which may return the seconds it took, its health is checked; a `ping` must use the
-    session there is.
+    session there is. With a `report_trouble`, which is given a function, it tells why its calls
+    fail (an error) or that they are answered again (None): then it is among the failed meanwhile.
     """
 
     def connect(self) -> Awaitable[Any]: ...

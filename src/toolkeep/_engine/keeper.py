@@ -73,7 +73,8 @@ class Keeper:
         self.state = ClientState.IDLE
         self.connection: Connection | None = None
         self.epoch = self._generation
-        self.ground = self._shared_ground or Ground(spec, shared=False)
+        own = Ground(spec, shared=False, on_trouble=self._whose.tell_trouble)
+        self.ground = self._shared_ground or own
         one_by_one = spec.serialize and not spec.url
         self.gate = asyncio.Semaphore(1) if one_by_one else self.ground.gate
         self.closed = asyncio.Event()

@@ -91,7 +91,10 @@ class Pursuit:
             raise headline from (error.__cause__ if headline is error else error)
         except OutOfTime:
             pass
-        raise self.out_of_time()
+        late = self.out_of_time()
+        if self.last is not None and self.last.kind in _TRANSPORT_FAULTS:
+            self._keeper.ground.note_failure(late)
+        raise late
 
     def on_a_pipe(self) -> bool:
         return self._keeper.channel is Channel.PIPE
@@ -124,9 +127,9 @@ class Pursuit:
             mended = await self._mend(keeper, decision.connection, outcome)
             wait = decision.replay_after
             if wait is None or not mended or self.epoch != self._endpoints.epoch:
-                raise self._error(outcome)
+                raise self._failed(outcome)
             if decision.costs_budget and not keeper.ground.bucket.take(self._loop.time()):
-                raise self._error(outcome)
+                raise self._failed(outcome)
             if outcome.failure.kind is FailureKind.SESSION_DOUBTED:
                 self.worst = Delivery.UNKNOWN  # it was answered, and that answer is not returned
             if self._out.on_replay is not None:
@@ -154,9 +157,12 @@ class Pursuit:
         breaker = ground.breaker
         leave = breaker.admit(self._loop.time())
         if not leave.allowed:
-            raise refused_by_breaker(
+            refused = refused_by_breaker(
                 self._keeper.spec.name, leave.wait, self, since=ground.troubled_since
             )
+            if ground.failing is None:
+                ground.note_failure(refused)
+            raise refused
         ground.busy += 1
         ground.sent += 1
         try:
@@ -174,6 +180,8 @@ class Pursuit:
         ground.faults += fault
         breaker.record(not fault, self._loop.time(), leave.probe)
         ground.troubled_since = (ground.troubled_since or time()) if fault else None
+        if ground.failing is not None and not fault:
+            ground.note_answer()
         return outcome
 
     async def _send(self) -> dict[str, Any] | Setback:
@@ -299,6 +307,12 @@ class Pursuit:
         if connection is None or connection.broke or setback.failure.kind is unreachable:
             return self._keeper.channel
         return Channel.REQUESTS
+
+    def _failed(self, setback: Setback) -> ToolkeepError:
+        error = self._error(setback)
+        if setback.failure.kind in _TRANSPORT_FAULTS and self.epoch == self._endpoints.epoch:
+            self._keeper.ground.note_failure(error)
+        return error
 
     def _error(self, setback: Setback) -> ToolkeepError:
         failure, opening = setback.failure, setback.connection is None

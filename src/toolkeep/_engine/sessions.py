@@ -19,7 +19,7 @@ from typing import Any
 
 from toolkeep._engine.client import Client
 from toolkeep._engine.core import Core
-from toolkeep._engine.ground import Ground
+from toolkeep._engine.ground import Ground, trouble_of
 from toolkeep._engine.inputs import Inputs
 from toolkeep._engine.setup import Setup, Voice
 from toolkeep._engine.tenancy import NOBODY, Ears, Lease, Tenant, superseded
@@ -45,7 +45,7 @@ class Sessions:
     ) -> None:
         self.spec, self._setup, self._answers = spec, setup, answers
         self._listen, self._ears = listen, ears
-        self.grounds = tuple(Ground(each) for each in spec.each)
+        self.grounds = tuple(Ground(each, on_trouble=self._tell_trouble) for each in spec.each)
         self._own = self._tenant(None, own=True)
         self._own_lease = Lease(self, self._own, None)
         """Lent to everybody at once: it has nothing to tell them apart."""
@@ -213,6 +213,10 @@ class Sessions:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._closings.discard(task)
         self._moved.set()
+
+    def _tell_trouble(self) -> None:
+        if not self.leaving:
+            self._ears.on_trouble(trouble_of(self.grounds))
 
     # -- clients --------------------------------------------------------------------------------
 

@@ -39,6 +39,10 @@ class Keeping(Protocol):
 
     def emit(self, event: Event) -> None: ...
 
+    def tell_trouble(self) -> None:
+        """Requests have begun to fail, or are answered again."""
+        ...
+
     def keeper(self) -> object:
         """Who leads of those who keep an address of it."""
         ...

@@ -10,7 +10,7 @@ from toolkeep._engine.core import Core
 from toolkeep._engine.setup import Voice
 from toolkeep._rules.admission import Place
 from toolkeep._rules.identity import Identity
-from toolkeep.errors import ServerUnavailable
+from toolkeep.errors import ServerUnavailable, ToolkeepError
 from toolkeep.events import Event
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class Ears(Protocol):
     def on_book(self, identity: Identity | None, book: Toolbook) -> None: ...
 
     def on_gap(self, identity: Identity | None) -> None: ...
+
+    def on_trouble(self, error: ToolkeepError | None) -> None: ...
 
 
 @dataclass(slots=True)

@@ -2,9 +2,11 @@
 
 A `Member` is a frozen record. A group shows nothing but what is computed here from one tuple of
 them, in configured order, so no two views can disagree. State and health are two questions: the
-state says what the group did with a member (it was opened, it failed to open), the health what its
-last sign of life was. A member whose sign of life is missing stays connected: a client replaces its
-own connections. This module only says what is legal; it opens, closes and pings nothing.
+state says whether a member can be used (it was opened, it failed to open, its calls fail), the
+health what its last sign of life was. A member whose calls fail is among the failed until one is
+answered, or a check; what it has open stays open, since a client replaces its own connections. One
+that merely misses a check stays connected. This module only says what is legal; it opens, closes
+and pings nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class MemberState(enum.Enum):
     OPENING = "opening"
     CONNECTED = "connected"
     FAILED = "failed"
+    """It could not be opened, or its calls fail."""
     RETRYING = "retrying"
     """Failed, and being opened again: it stays among the failed until that has succeeded."""
     CLOSING = "closing"
@@ -70,7 +73,9 @@ MEMBER_LEGAL: Mapping[MemberState, frozenset[MemberState]] = MappingProxyType(
         MemberState.IDLE: frozenset({MemberState.OPENING}),
         MemberState.OPENING: frozenset(_WAYS_OUT),
         MemberState.CONNECTED: frozenset({MemberState.FAILED, MemberState.CLOSING}),
-        MemberState.FAILED: frozenset({MemberState.RETRYING, MemberState.CLOSING}),
+        MemberState.FAILED: frozenset(
+            {MemberState.RETRYING, MemberState.CONNECTED, MemberState.CLOSING}
+        ),
         MemberState.RETRYING: frozenset(_WAYS_OUT),
         MemberState.CLOSING: frozenset({MemberState.IDLE}),
     }
@@ -119,6 +124,11 @@ class Member(Generic[S]):
         health = health_after(error)
         health = Health.DOWN if health is Health.HEALTHY else health
         return replace(moved, error=error, last_error=error, health=health, latency=None)
+
+    def still_failing(self, error: BaseException) -> Member[S]:
+        """Among the failed, for another reason than before."""
+        assert self.is_failed
+        return replace(self, error=error, last_error=error)
 
     def closing(self) -> Member[S]:
         return replace(self._moved(MemberState.CLOSING), error=None, health=Health.UNKNOWN)

@@ -87,6 +87,16 @@ def test_who_is_tried_again_stays_failed_until_it_is_connected():
     assert joined.last_error is ERROR
 
 
+@pytest.mark.requirement("F4")
+def test_a_member_whose_calls_fail_is_failed_until_one_is_answered():
+    failed = member_in(MemberState.CONNECTED).failing(ERROR)
+    assert (failed.is_failed, failed.health, failed.error) == (True, Health.DOWN, ERROR)
+    other = ValueError("another reason")
+    assert failed.still_failing(other).error is other
+    well = failed.opened()
+    assert (well.is_connected, well.health, well.error) == (True, Health.HEALTHY, None)
+
+
 def test_a_failing_check_leaves_a_member_connected():
     member = member_in(MemberState.CONNECTED).checked(Health.DOWN, ERROR, None)
     assert (member.is_connected, member.is_troubled, member.error) == (True, True, None)
