@@ -24,7 +24,7 @@ from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 pytestmark = pytest.mark.requirement("F4")
 
 eras = pytest.mark.parametrize("era", ["legacy", "modern"])
-NO_CHECKS = {"health_interval": None}
+NO_CHECKS: dict[str, Any] = {"health_interval": None}
 
 
 @asynccontextmanager

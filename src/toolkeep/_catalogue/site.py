@@ -16,6 +16,7 @@ from toolkeep._engine.sessions import Sessions
 from toolkeep._engine.tenancy import superseded
 from toolkeep._rules.identity import Identity
 from toolkeep.config import ServerSpec
+from toolkeep.errors import ToolkeepError
 from toolkeep.events import Event
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ class Site(ABC):
 
     @abstractmethod
     def on_book(self, identity: Identity | None, book: Toolbook) -> None: ...
+
+    @abstractmethod
+    def on_gap(self, identity: Identity | None) -> None: ...
+
+    @abstractmethod
+    def on_trouble(self, error: ToolkeepError | None) -> None: ...
 
     @abstractmethod
     async def _stop(self) -> None:
