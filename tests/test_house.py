@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from toolkeep._logs import LOGGERS
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 
@@ -71,3 +73,9 @@ def test_the_lock_holds_only_pins_and_comments():
     pins = [line for line in lines if line and not line.startswith("#")]
     assert [line for line in pins if not pin.fullmatch(line)] == []
     assert not any(line.lower().startswith("toolkeep==") for line in pins)
+
+
+def test_every_logger_escapes_what_others_wrote():
+    named = re.compile(r'getLogger\(\s*"toolkeep\.([\w.]+)"')
+    used = {name for path in modules() for name in named.findall(path.read_text("utf-8"))}
+    assert used <= set(LOGGERS)

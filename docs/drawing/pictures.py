@@ -47,7 +47,7 @@ FLOORS: list[tuple[str, str, str]] = [
     ("auth stores", "credentials; where sessions and results are kept", BLUE),
     ("_rules", "every decision, and nothing else: no clock, no network", GREEN),
     ("config", "what you said, checked and frozen", SAND),
-    ("events context results errors failures _files", "the words for all of it", SAND),
+    ("events context results errors failures _files _logs", "the words for all of it", SAND),
 ]
 STEP, WIDTH = 40, 760
 
@@ -68,7 +68,7 @@ def layers() -> str:
     parts = [way((28, 24), (28, STEP * len(FLOORS) + 6))]
     for row, (names, said, colour) in enumerate(FLOORS):
         box = Box(404, 32 + STEP * row, 688, 32)
-        shown = [name for name in names.split() if name != "_files"]
+        shown = [name for name in names.split() if name not in ("_files", "_logs")]
         parts += [
             box.drawn(colour),
             text(74, box.y + 5, " · ".join(shown), "code", "start"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from toolkeep import _logs
 from toolkeep._rules.classify import SessionRow
 from toolkeep._version import __version__
 from toolkeep.auth import Authorizer, StaticKey
@@ -193,6 +194,8 @@ _LAZY = {
     "reading": "toolkeep._runtime.reading",
     "load": "toolkeep.config",
 }
+
+_logs.escape_log_lines()
 
 
 def __getattr__(name: str) -> Any:

@@ -154,3 +154,36 @@ async def test_what_was_worked_out_is_told_apart_from_defaults_and_from_variable
     assert own["values"]["args"]["source"] == "derived"
     assert own["values"]["max_replays"]["source"] == "default"
     assert "not set" not in people.out
+
+
+IN_ADDRESSES = (
+    "QxZ7code",
+    "QxZ7jwt",
+    "QxZ7pwd",
+    "QxZ7pass",
+    "f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+)
+
+
+@pytest.mark.requirement("H6")
+@pytest.mark.parametrize("variable", ["", "${NOT_SECRET:-}"])
+async def test_no_secret_of_an_address_is_shown(home: Home, variable: str):
+    """Neither with a reference beside it, which shows the value as it is written, nor without."""
+    code, jwt, pwd, pass_, path = IN_ADDRESSES
+    urls = [f"http://127.0.0.1:9/{path}/mcp{variable}", f"http://127.0.0.1:9/mcp?code={code}"]
+    named = home.configure(
+        {
+            "one": {"url": f"http://127.0.0.1:9/mcp?page=1&jwt={jwt}&pwd={pwd}{variable}"},
+            "path": {"url": f"http://127.0.0.1:9/{path}/mcp{variable}"},
+            "two": {"urls": urls},
+            "program": {"command": "npx", "args": [f"http://127.0.0.1:9/?pass={pass_}{variable}"]},
+        }
+    )
+    shown = await home.run("config", "show", "-c", named)
+    checked = await home.run("check", "-c", named, "--timeout", "1")
+    assert shown.code == 0
+    assert "http://127.0.0.1:9/***/mcp" in shown.out
+    assert "page=1&jwt=***" in shown.out
+    assert "http://127.0.0.1:9/***/mcp" in checked.said
+    for secret in IN_ADDRESSES:
+        assert secret not in shown.said + checked.said

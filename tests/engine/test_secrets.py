@@ -1,10 +1,12 @@
 """No secret is shown: not in errors, their causes, reprs, events or logs, whatever goes wrong."""
 
 import asyncio
+import base64
 import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import quote
 
 import pytest
 
@@ -46,6 +48,10 @@ pytestmark = pytest.mark.requirement("H6")
 
 def call(stage: Stage, tool: str = "record", **more: Any) -> Awaitable[Any]:
     return stage.client.call_tool(tool, headers={"x-request-id": MINE}, **more)
+
+
+def _basic(pair: str) -> str:
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 ANSWERS: dict[str, tuple[Behaviour, type[BaseException]]] = {
@@ -337,3 +343,105 @@ async def test_what_refuses_a_notification_is_quoted_without_secrets(
         await acted.server.script(Rule(method="notifications/initialized", do=refusal))
         await acted.expect(ServerUnavailable, acted.client.connect())
         assert "bad ***" in str(acted.errors[0])
+
+
+# -- what servers quote of it ----------------------------------------------------------------------
+
+COOKIE, SHORT = "sekret-cookie", "sekr3t"
+PARTS = {
+    "a cookie's value": ({"cookie": f"theme=dark; sid={COOKIE}"}, COOKIE),
+    "the password of Basic": ({"authorization": _basic(f"me:{PASSWORD}")}, PASSWORD),
+    "a short password of Basic": ({"authorization": _basic("me:sekret")}, "sekret"),
+    "a quoted parameter": (
+        {"authorization": f'Digest username="me", response="{HEADER}", qop=auth'},
+        HEADER,
+    ),
+    "a bare parameter": ({"x-credentials": f"id=7,hmac={HEADER}"}, HEADER),
+    "as a URL has it": ({"x-secret": f"{HEADER} /+"}, quote(f"{HEADER} /+", safe="")),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("answer", ["json", "sse"])
+@every_era
+async def test_a_part_of_a_header_that_the_server_quotes_is_not_shown(
+    era: Era, answer: str, part: str, caplog: pytest.LogCaptureFixture
+):
+    headers, quoted = PARTS[part]
+    async with stage(era, caplog, api_key=None, headers=headers) as act:
+        await act.client.connect()
+        said = {"code": -32000, "message": f"who is {quoted}?", "data": [{quoted: [quoted]}]}
+        prefix = ": a stream\n\n" if answer == "sse" else None
+        await act.server.script(Rule(tool="record", do=Behaviour(error=said, sse_prefix=prefix)))
+        await act.expect(CallRejected, call(act))
+        failure = act.errors[0].failure  # type: ignore[attr-defined]
+        assert failure.data == [{"***": ["***"]}]
+
+
+class Rotating:
+    """An authorizer that has another token after each challenge."""
+
+    def __init__(self) -> None:
+        self.number = 1
+
+    async def headers(
+        self, server: str, principal: str | None, method: str, url: str
+    ) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {KEY}-{self.number}"}
+
+    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+        self.number += 1
+        return True
+
+
+@pytest.mark.parametrize("transport", ["streamable", "sse"])
+async def test_a_token_that_was_renewed_is_still_not_shown(
+    transport: Literal["streamable", "sse"], caplog: pytest.LogCaptureFixture
+):
+    """The server quotes the token of the attempt before, and in another session even."""
+    said = {"code": -32000, "message": f"{KEY}-1 was revoked", "data": {f"{KEY}-1": f"{KEY}-2"}}
+    async with ScriptedServer.local(era="legacy", transport=transport) as server:
+        terms = {
+            "url": server.url,
+            "transport": "sse" if transport == "sse" else None,
+            "max_replays": 2,
+        }
+        async with stage("legacy", caplog) as act:
+            spec = act.client.spec.changed(**terms, api_key=None)
+            async with closing(Client(spec, auth=Rotating())) as client:
+                await client.connect()
+                await server.script(
+                    Rule(tool="record", times=1, do=Behaviour(run=False, status=401)),
+                    Rule(tool="record", do=Behaviour(error=said)),
+                )
+                for _ in range(2):
+                    error = await outcome(client.call_tool("record"))
+                    assert isinstance(error, CallRejected), repr(error)
+                    act.errors.append(error)
+                    await server.forget_sessions()
+
+
+async def test_a_callers_earlier_token_is_not_shown(caplog: pytest.LogCaptureFixture):
+    """Of a caller that renews its tokens itself, and gives each call the one of now."""
+    said = {"code": -32000, "message": f"{MINE}-1 was revoked"}
+    async with stage("modern", caplog, api_key=None) as act:
+        await act.client.call_tool("record", headers={"authorization": f"Bearer {MINE}-1"})
+        await act.server.script(Rule(tool="record", do=Behaviour(error=said)))
+        later = {"authorization": f"Bearer {MINE}-2"}
+        await act.expect(CallRejected, act.client.call_tool("record", headers=later))
+
+
+QUERIES = ["code", "jwt", "pwd", "pass", "PASS", "db_pass", "otp", "sid", "device_code", "%63ode"]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+async def test_a_secret_parameter_that_the_server_quotes_is_not_shown(
+    name: str, caplog: pytest.LogCaptureFixture
+):
+    async with ScriptedServer.local() as server:
+        url = f"{server.url}?{name}={QUERY}"
+        async with stage("legacy", caplog, url=url, api_key=None) as act:
+            await act.client.connect()
+            said = {"code": -32000, "message": f"{QUERY} has expired"}
+            await server.script(Rule(tool="record", do=Behaviour(error=said)))
+            await act.expect(CallRejected, call(act))

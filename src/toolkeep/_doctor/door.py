@@ -57,7 +57,7 @@ class Door:
         self._case, self._link = case, link
         auth = static_key(case.spec)
         headers = {**basic_auth(case.spec.url), **server_headers(case.spec)}
-        self._heading = Heading(headers, credentials(case.spec, Setup(), auth))
+        self._heading = Heading(headers, credentials(case.spec, Setup(), auth), self._link.secrets)
 
     async def get(self, path: str | None = None) -> Behind | None:
         """None: nothing came."""

@@ -15,6 +15,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from toolkeep._wire.cancelling import cancellations, is_cancelled
 from toolkeep._wire.exchange import unreadable
 from toolkeep._wire.fault import CredentialsFault
+from toolkeep._wire.hush import KnownSecrets
 from toolkeep._wire.reply import Reply
 
 Credentials = Callable[[str, bool], Awaitable[Mapping[str, str]]]
@@ -29,8 +30,12 @@ _SESSION_ID = re.compile(r"[\x21-\x7e]{1,4096}")  # visible ASCII, as the specif
 class Heading:
     """Lives as long as its dispatcher."""
 
-    def __init__(self, headers: Mapping[str, str], credentials: Credentials | None) -> None:
-        self._credentials = credentials
+    def __init__(
+        self, headers: Mapping[str, str], credentials: Credentials | None, secrets: KnownSecrets
+    ) -> None:
+        self._credentials, self._secrets = credentials, secrets
+        self._noted: Mapping[str, str] = {}
+        self._noted_call: Mapping[str, str] = {}
         self._base = {
             **headers,
             "accept": "application/json, text/event-stream",
@@ -44,8 +49,15 @@ class Heading:
         """The headers of one request. Raises `CredentialsFault`."""
         headers = dict(self._base)
         if self._credentials is not None:
-            headers.update(await self._authorize(self._credentials, method, call is not None))
+            given = await self._authorize(self._credentials, method, call is not None)
+            if given != self._noted:
+                self._secrets.note(given)
+                self._noted = dict(given)
+            headers.update(given)
         if call:
+            if call != self._noted_call:
+                self._secrets.note(call)
+                self._noted_call = call
             headers.update(call)
         headers.update(protocol)
         if self.session_id is not None:
@@ -69,6 +81,7 @@ class Heading:
 
     def resume(self, session_id: str, version: str) -> None:
         self.session_id = session_id
+        self._secrets.note({_SESSION: session_id})
         self._base[VERSION] = version
 
     def remember_version(self, protocol: Mapping[str, str]) -> None:
@@ -83,3 +96,5 @@ class Heading:
         if session_id is not None and not _SESSION_ID.fullmatch(session_id):
             raise unreadable("the server sent a session id that is not visible ASCII", reply.status)
         self.session_id = session_id
+        if session_id is not None:
+            self._secrets.note({_SESSION: session_id})

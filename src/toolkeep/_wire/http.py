@@ -67,7 +67,7 @@ class HttpDispatcher:
         on_lost: OnLost | None = None,
     ) -> None:
         self._link, self._on_lost = link, on_lost
-        self._heading = Heading(headers, credentials)
+        self._heading = Heading(headers, credentials, link.secrets)
         self._reader = AnswerReader(max_result_bytes, self._hand_on)
         self._inbox: Inbox | None = None
         self.errands = Errands()

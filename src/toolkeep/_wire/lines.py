@@ -93,12 +93,14 @@ class HttpLine:
         if self.channel is Channel.REQUESTS:
             return HttpDispatcher(self._link, max_result_bytes=limit, on_lost=on_lost, **common)
         duct = SseDuct(self._link, limit=limit, **common)
-        private, silence = tuple(self._link.secrets), spec.timeouts.silence
+        private, silence = self._link.secrets, spec.timeouts.silence
         ids = self._link.ids
         return PipeDispatcher(duct, private=private, silence=silence, on_lost=on_lost, ids=ids)
 
     async def knock(self) -> int | None:
-        headers = await Heading(self._headers, self._credentials).write("GET", {"accept": "*/*"})
+        headers = await Heading(self._headers, self._credentials, self._link.secrets).write(
+            "GET", {"accept": "*/*"}
+        )
         del headers["content-type"]
         reply = await self._link.send("GET", headers, None, Attempt())
         reply.discard()

@@ -28,6 +28,7 @@ from yarl import URL
 from toolkeep._wire.attempt import Attempt
 from toolkeep._wire.exchange import unreadable
 from toolkeep._wire.fault import WireFault
+from toolkeep._wire.hush import KnownSecrets
 from toolkeep._wire.reply import Reply, fault_of
 from toolkeep._wire.routes import proxy_for, redirected
 from toolkeep._wire.tls import context_for
@@ -80,8 +81,8 @@ class Link:
     def __init__(self, spec: ServerSpec) -> None:
         # Credentials in the URL are a header by now: aiohttp refuses to have both.
         self._url = URL(spec.url).with_user(None)
-        self.secrets = secrets_of_url(spec.url)
-        """What the URL holds in confidence."""
+        self.secrets = KnownSecrets(secrets_of_url(spec.url))
+        """What the URL holds in confidence, and what was sent so."""
         self.ids = itertools.count(secrets.randbelow(2**_ID_BITS - 2**24) + 1)
         """Numbers for requests. No two requests on these sockets ever have the same, whoever sends
         them: an answer that comes twice, or late, answers nothing else. Where they begin is random,

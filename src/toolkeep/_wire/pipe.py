@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextvars import Context
 from typing import Any
 
@@ -66,7 +66,7 @@ class PipeDispatcher:
         self,
         duct: Duct,
         *,
-        private: tuple[str, ...],
+        private: Iterable[str],
         silence: float | None,
         on_lost: OnLost,
         ids: Iterator[int] | None = None,

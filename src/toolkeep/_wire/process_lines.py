@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from mcp_types import RequestId
 
 from toolkeep._wire.duct import Oversized
-from toolkeep._wire.hush import quiet
+from toolkeep._wire.hush import Redaction
 
 _EDGE = 200
 """Bytes of each end of an oversized line in which its id is looked for."""
@@ -84,10 +84,9 @@ class Tail:
     """The last words of a process: whole lines, secrets taken out."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        # A line of a secret of several lines is a secret, too.
-        values = tuple(secrets)
-        self._secrets = (*values, *(line for value in values for line in value.splitlines()))
-        longest = max((len(s.encode("utf-8", "surrogatepass")) for s in self._secrets), default=0)
+        self._without = Redaction(secrets)
+        forms = self._without.forms
+        longest = max((len(s.encode("utf-8", "surrogatepass")) for s in forms), default=0)
         self._most = 2 * _LONGEST_TAIL + longest
         """Bytes to keep, so that a secret that is still coming is kept whole."""
         self._kept = bytearray()
@@ -107,11 +106,11 @@ class Tail:
         """What is kept of it. Without secrets, since a half of one would go unrecognised."""
         if len(text) <= self._most:
             return text
-        shown = quiet(text.decode("utf-8", "surrogateescape"), self._secrets)
+        shown = self._without.of(text.decode("utf-8", "surrogateescape"))
         return bytearray(shown.encode("utf-8", "surrogateescape")[-self._most :])
 
     def shown(self, line: bytes | bytearray) -> str:
-        return quiet(line.decode("utf-8", "replace").rstrip(), self._secrets)
+        return self._without.of(line.decode("utf-8", "replace").rstrip())
 
     @property
     def text(self) -> str:

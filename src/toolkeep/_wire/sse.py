@@ -59,7 +59,7 @@ class SseDuct:
         limit: int,
     ) -> None:
         self._link, self._limit = link, limit
-        self._heading = Heading(headers, credentials)
+        self._heading = Heading(headers, credentials, link.secrets)
         self._decoder = EventDecoder(limit)
         self._reply: Reply | None = None
         self._undecoded: deque[bytes] = deque()
@@ -122,6 +122,8 @@ class SseDuct:
         query = parse_qs(urlsplit(endpoint).query)
         found = [query[key][0] for key in _SESSION_KEYS if key in query]
         self._endpoint, self._session_id = endpoint, found[0] if found else None
+        if found:
+            self._link.secrets.note({"session": found[0]})
 
     # -- our messages ---------------------------------------------------------------------------
 

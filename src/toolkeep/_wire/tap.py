@@ -13,9 +13,10 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import quote
+from functools import partial
+from urllib.parse import unquote
 
 import aiohttp
 from yarl import URL
@@ -23,21 +24,19 @@ from yarl import URL
 from toolkeep._wire.attempt import Attempt
 from toolkeep._wire.duct import Duct, Epitaph, Oversized, Received
 from toolkeep._wire.fault import WireFault
-from toolkeep._wire.hush import quiet
+from toolkeep._wire.hush import PUBLIC_HEADERS, Redaction, quiet
 from toolkeep._wire.link import Link
 from toolkeep._wire.reply import Reply
 from toolkeep._wire.routes import proxy_of
 from toolkeep.config import ServerSpec, redact_url, secrets_of_url
-from toolkeep.config.redact import HIDDEN, is_secret_name
+from toolkeep.config.redact import HIDDEN, is_secret_name, is_secret_parameter
 
 MOST_BYTES = 256 * 1024
 """Of one body or event that are kept to be shown."""
 
-_PLAIN = ("accept", "content-type", "user-agent", "mcp-protocol-version", "mcp-method", "mcp-name")
 _CHALLENGE = "www-authenticate"
-_SOUNDS_SECRET = r"[\w.-]*(?:key|token|secret|passw|auth|sig|credential|session)[\w.-]*"
-_IN_QUERY = re.compile(rf"([?&]{_SOUNDS_SECRET}=)[^&\s\"'<>]+", re.IGNORECASE)
-_IN_JSON = re.compile(rf'("{_SOUNDS_SECRET}"\s*:\s*")(?:[^"\\]|\\.)+', re.IGNORECASE | re.DOTALL)
+_IN_QUERY = re.compile(r"([?&;](?P<name>[\w.%-]+)=)[^&\s\"'<>]+")
+_IN_JSON = re.compile(r'("(?P<name>[\w.-]+)"\s*:\s*")(?:[^"\\]|\\.)+', re.DOTALL)
 """To the closing quote, or to the end of a text that broke off before it."""
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 
@@ -85,28 +84,21 @@ Tap = Callable[[Passing], None]
 def veiled(text: str, private: Iterable[str]) -> str:
     """The text without what is private, however it is written, and without the values of what
     sounds secret."""
-    text = quiet(text, (guise for secret in private for guise in _guises(secret)))
-    return _IN_JSON.sub(rf"\1{HIDDEN}", _IN_QUERY.sub(rf"\1{HIDDEN}", text))
+    text = _IN_QUERY.sub(partial(_hidden, is_secret_parameter), quiet(text, private))
+    return _IN_JSON.sub(partial(_hidden, is_secret_name), text)
 
 
-def _guises(secret: str) -> Iterator[str]:
-    """As it is, in a URL, in JSON of whatever taste, and without the `Bearer` before it."""
-    for one in dict.fromkeys((secret, secret.partition(" ")[2])):
-        yield one
-        yield quote(one, safe="")
-        yield quote(one)
-        for written in (json.dumps(one), json.dumps(one, ensure_ascii=False)):
-            yield written[1:-1]
-            yield written[1:-1].replace("/", "\\/")
+def _hidden(is_secret: Callable[[str], bool], found: re.Match[str]) -> str:
+    return f"{found[1]}{HIDDEN}" if is_secret(unquote(found["name"])) else found[0]
 
 
 def _unbroken(text: str, private: Iterable[str]) -> str:
     """A text that was cut off, without the beginning of a secret, or of a sign, at its end."""
     text = text.rstrip("\ufffd")
-    guises = {guise for secret in private for guise in _guises(secret)}
-    longest = max(map(len, guises), default=0)
+    forms = Redaction(private).forms
+    longest = max(map(len, forms), default=0)
     tails = range(max(0, len(text) - longest), len(text))
-    end = (at for at in tails if any(guise.startswith(text[at:]) for guise in guises))
+    end = (at for at in tails if any(form.startswith(text[at:]) for form in forms))
     return text[: next(end, len(text))]
 
 
@@ -130,7 +122,9 @@ class Talk:
         self._tap(Passing(move, text, self._number, status, headers or {}, body))
 
     def asked(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> None:
-        shown = {name: value if name in _PLAIN else HIDDEN for name, value in headers.items()}
+        shown = {
+            name: value if name in PUBLIC_HEADERS else HIDDEN for name, value in headers.items()
+        }
         text = veiled((body or b"").decode("utf-8", "replace"), self._private)
         self.tell(Move.ASKED, f"{method} {redact_url(url)}", headers=shown, body=text)
 
@@ -176,7 +170,7 @@ class TappedLink(Link):
     def __init__(self, spec: ServerSpec, tap: Tap) -> None:
         super().__init__(spec)
         self._tap = tap
-        self._private = (*self.secrets, *secrets_of_url(proxy_of(spec) or ""))
+        self._of_proxy = secrets_of_url(proxy_of(spec) or "")
 
     async def _send_once(
         self,
@@ -187,8 +181,8 @@ class TappedLink(Link):
         attempt: Attempt,
         timeout: aiohttp.ClientTimeout,
     ) -> Reply:
-        sent = [value for name, value in headers.items() if name not in _PLAIN]
-        talk = Talk(self._tap, next(self._numbers), (*self._private, *sent))
+        sent = [value for name, value in headers.items() if name not in PUBLIC_HEADERS]
+        talk = Talk(self._tap, next(self._numbers), (*self.secrets, *self._of_proxy, *sent))
         talk.asked(method, str(url), headers, body)
         try:
             reply = await super()._send_once(method, url, headers, body, attempt, timeout)

@@ -26,14 +26,21 @@ def redacted(key: str, value: Any) -> Any:
     """With its references as they are written, and no secret."""
     if isinstance(value, list | tuple):
         listed = [str(one) for one in cast("list[object]", value)]
-        return _restoring(listed, redact_args) if key == "args" else listed
+        if key in ("urls", "args"):
+            redact = redact_args if key == "args" else _redact_urls
+            return _restoring(listed, redact)
+        return listed
     if not isinstance(value, str):
         return value
     if key.partition(".")[0] in _CONFIDENTIAL:
         return _references_of(value)
     if key in ("url", "proxy"):
-        return _restoring([value], lambda texts: [redact_url(texts[0])])[0]
+        return _restoring([value], _redact_urls)[0]
     return value
+
+
+def _redact_urls(urls: list[str]) -> list[str]:
+    return [redact_url(url) for url in urls]
 
 
 def _references_of(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from toolkeep.config.parts import TLS
-from toolkeep.config.redact import redact_url, secrets_of_url
+from toolkeep.config.redact import misplaced_secrets_of, redact_url
 from toolkeep.config.urls import is_loopback
 
 
@@ -40,7 +40,7 @@ def _about(url: str, tls: TLS) -> Iterator[str]:
     parts = urlsplit(url)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         yield f"plain http beyond this machine: {redact_url(url)}"
-    if secrets_of_url(url):
+    if misplaced_secrets_of(url):
         yield "the URL carries a secret; use headers or api_key instead"
     if not tls.verify and parts.scheme == "https":
         yield "certificates are not verified; name your own CA in tls.ca_file"

@@ -100,8 +100,8 @@ class LogObserver:
 
 def _line(event: Event, facts: Mapping[str, Any]) -> str:
     if not isinstance(event, CallEvent):
-        return f"{event.server or 'runtime'}: {_of_server(event)}"
-    about = f"{event.server or 'runtime'}: {facts['tool'] or 'a call'}"
+        return f"{shown(event.server) or 'runtime'}: {_of_server(event)}"
+    about = f"{shown(event.server) or 'runtime'}: {facts['tool'] or 'a call'}"
     call = f" [{event.call_id[:_SHORT_ID]}]" if event.call_id else ""
     return f"{about} {_of_call(event, facts)}{call}"
 

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolkeep.config.redact import HIDDEN, is_secret_name, redact_args, redact_url, secrets_of_url
+from toolkeep.config.redact import (
+    HIDDEN,
+    is_secret_name,
+    misplaced_secrets_of,
+    parts_of_secret,
+    redact_args,
+    redact_url,
+    secrets_of_url,
+)
 
 SECRET = "QxZ7hunter2"
 
@@ -41,6 +49,23 @@ SECRET_NAMES = [
         ("http://h/mcp?to%6ben=abc", "http://h/mcp?token=***"),
         ("http://h/mcp?q=a%26token%3Db", "http://h/mcp?q=a%26token%3Db"),
         ("http://h/mcp#access_token=abc", "http://h/mcp"),
+        (
+            "http://h/mcp?code=a&jwt=b&pwd=c&pass=d&pin=1",
+            "http://h/mcp?code=***&jwt=***&pwd=***&pass=***&pin=***",
+        ),
+        ("http://h/mcp?zip_code=1&passive=1", "http://h/mcp?zip_code=1&passive=1"),
+        ("https://h/api/mcp/s/NzY0Zjk2ODQtYjQzZC00/mcp", "https://h/api/mcp/s/***/mcp"),
+        ("https://h/f81d4fae-7dec-11d0-a765-00a0c91e6bf6/mcp", "https://h/***/mcp"),
+        ("https://h/bot123456789:AAE-sEcReTtOkEn_x1y2/mcp", "https://h/***/mcp"),
+        ("https://h/sk-live-abcdefghijkl/mcp", "https://h/***/mcp"),
+        ("https://h/token/abc/mcp", "https://h/token/***/mcp"),
+        ("https://h/mcp;key=abc", "https://h/***"),
+        ("https://h/%66%38%31d4fae7dec11d0a765/mcp", "https://h/***/mcp"),
+        ("https://h/mcp?x=eyJhbGciOiJIUzI1NiJ9.eyJzdWIi.abc", "https://h/mcp?x=***"),
+        ("https://h/2025-11-25/preview-release/mcp", "https://h/2025-11-25/preview-release/mcp"),
+        ("https://h/v1/streamable-http-v2", "https://h/v1/streamable-http-v2"),
+        ("https://h/getCustomerOrderHistory", "https://h/getCustomerOrderHistory"),
+        ("https://h/organizations/acme-corporation", "https://h/organizations/acme-corporation"),
         ("http://h:99999/mcp", HIDDEN),
         ("http://[::1", HIDDEN),
         ("", ""),
@@ -126,8 +151,24 @@ def test_what_was_redacted_once_stays_redacted(url: str):
         (["--api-key", SECRET, "next"], ["--api-key", HIDDEN, "next"]),
         ([f"--api-key={SECRET}", "next"], [f"--api-key={HIDDEN}", "next"]),
         (["--token", "--verbose"], ["--token", "--verbose"]),
+        (["-y", f"https://h/mcp?jwt={SECRET}"], ["-y", "https://h/mcp?jwt=***"]),
+        ([f"--url=https://u:{SECRET}@h/mcp"], ["--url=https://h/mcp"]),
+        (["https://h/mcp?page=2#here"], ["https://h/mcp?page=2#here"]),
     ],
     ids=str,
 )
 def test_only_the_argument_that_is_asked_for_is_hidden(args: list[str], shown: list[str]):
     assert redact_args(args) == shown
+
+
+def test_a_token_in_a_path_is_known_but_cannot_be_moved_to_a_header():
+    url = "https://h/s/NzY0Zjk2ODQtYjQzZC00/mcp"
+    assert secrets_of_url(url) == ("NzY0Zjk2ODQtYjQzZC00",)
+    assert misplaced_secrets_of(url) == ()
+
+
+@given(st.text(), st.text())
+def test_a_secret_is_its_own_first_part_and_nothing_makes_it_raise(text: str, more: str):
+    value = f"{text} {more}"
+    parts = list(parts_of_secret(value))
+    assert (value in parts) is (len(value) >= 8)
