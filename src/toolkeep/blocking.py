@@ -15,6 +15,7 @@ on when that has ended. A runtime that was not closed does not keep the interpre
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -215,6 +216,9 @@ class Runtime:
         """Close everything, also what is under way. May be called twice, from any thread."""
         refuse_loops()
         if (portal := self._portal) is not None:
+            if portal.forked:
+                self._let_go()
+                return
             try:
                 with contextlib.suppress(ServerUnavailable):  # somebody else has closed it
                     portal.run(self._inner.aclose)
@@ -232,6 +236,11 @@ class Runtime:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _let_go(self) -> None:
+        """What is open is the parent process's. Whoever held the lock there is not here."""
+        self._turn, self._portal = RLock(), None
+        asyncio.run(self._inner.aclose())
 
     def _leave(self, portal: Portal) -> None:
         with self._turn:

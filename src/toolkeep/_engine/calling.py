@@ -42,7 +42,9 @@ class Calling:
 
     def __init__(self, core: Core, wanted: Wanted) -> None:
         self._core, self._server = core, core.spec.name
-        self._name, self._wanted = wanted.name, wanted
+        given: object = wanted.name
+        self._name = given if isinstance(given, str) else repr(given)[:200]
+        self._wanted = wanted
         timeout = core.spec.timeouts.call if wanted.timeout is None else wanted.timeout
         self._legs = Legs(core, timeout)
         self._emit: Emit | None = None
@@ -70,6 +72,9 @@ class Calling:
 
     async def _perform(self) -> CallResult:
         began = time.monotonic()
+        wrong = "" if self._wanted.settled else self._wanted.problem()
+        if wrong:
+            raise self._core.invalid(self._name, wrong)
         known = self._core.book.get(self._name) if self._core.book else None
         arguments = self._checked_arguments(known)
         try:
@@ -156,9 +161,6 @@ class Calling:
     # -- before sending -------------------------------------------------------------------------
 
     def _checked_arguments(self, known: KnownTool | None) -> dict[str, Any]:
-        wrong = "" if self._wanted.settled else self._wanted.problem()
-        if wrong:
-            raise self._core.invalid(str(self._name), wrong)
         arguments = self._plain_arguments()
         if known is None:
             return arguments

@@ -21,10 +21,10 @@ from toolkeep._engine.observing import Observation
 from toolkeep._engine.requests import Requests
 from toolkeep._engine.setup import Setup
 from toolkeep._engine.wanted import OnProgress, Wanted
-from toolkeep._rules.classify import SessionRow
+from toolkeep._rules.classify import METHOD_NOT_FOUND, SessionRow
 from toolkeep.auth import Authorizer
 from toolkeep.config import ServerSpec
-from toolkeep.errors import ToolkeepError
+from toolkeep.errors import CallRejected, ToolkeepError
 from toolkeep.events import Observer
 from toolkeep.results import CallResult
 from toolkeep.stores import SessionStore
@@ -256,7 +256,13 @@ class Client(Requests):
         the list or the connection changed. Only tools that were listed are checked, and known to
         be read-only or idempotent.
         """
-        book = await self._core.list_tools(refresh=refresh)
+        try:
+            book = await self._core.list_tools(refresh=refresh)
+        except CallRejected as error:
+            # Asked all the same: some servers have tools and do not say so.
+            if error.code != METHOD_NOT_FOUND or not self._core.lacks("tools"):
+                raise
+            return []
         return await book.copies()
 
     # -- observing ------------------------------------------------------------------------------

@@ -187,6 +187,12 @@ class Core:
             raise self.invalid(what, str(refused)) from None
         return header_rules.split_ignored(checked)[0]
 
+    def lacks(self, capability: str) -> bool:
+        """Whether the server said in its handshake that it has no such thing as `prompts`."""
+        if self.agreement is None:
+            return False
+        return getattr(self.agreement.result.capabilities, capability, None) is None
+
     def invalid(self, what: str, why: str, problems: tuple[str, ...] = ()) -> InvalidArguments:
         name = self.spec.name
         text = f"{name}: {what} was not sent: {why}"

@@ -127,7 +127,7 @@ class ServerGroup(Generic[S]):
     async def cleanup_all(self) -> None:
         """Close all, the last one first, whatever goes wrong. May be called twice."""
         self._turns.undo_all()
-        await self._turns.to_the_end(self._cleanup_all)
+        await self._turns.to_the_end(self._cleanup_all, letting_go=True)
 
     async def __aenter__(self) -> Self:
         await self.connect_all()

@@ -68,9 +68,10 @@ class Turns:
             self._undoable.discard(operation)
             self._undone.discard(operation)
 
-    async def to_the_end(self, work: Work) -> None:
-        """Run what goes on when the caller is cancelled."""
-        operation = self._begin(work)
+    async def to_the_end(self, work: Work, *, letting_go: bool = False) -> None:
+        """Run what goes on when the caller is cancelled. `letting_go`: a forked process may do it,
+        too, since it only forgets what is its parent's."""
+        operation = self._begin(work, letting_go=letting_go)
         await asyncio.wait((operation,))
         _raise_what_it_met(operation)
 
@@ -80,16 +81,16 @@ class Turns:
             self._undone.add(operation)
             operation.cancel()
 
-    def _begin(self, work: Work) -> Operation:
-        self._be_at_home()
+    def _begin(self, work: Work, *, letting_go: bool = False) -> Operation:
+        self._be_at_home(letting_go=letting_go)
         loop = asyncio.get_running_loop()
         operation = loop.create_task(self._in_turn(work), context=Context())
         self._under_way.add(operation)
         operation.add_done_callback(self._under_way.discard)
         return operation
 
-    def _be_at_home(self) -> None:
-        if self._home.is_gone:
+    def _be_at_home(self, *, letting_go: bool) -> None:
+        if self._home.is_gone and (letting_go or not self._home.forked):
             self._under_way.clear()
             self._forget()
         if not self._under_way and self._is_idle():

@@ -13,6 +13,7 @@ import contextlib
 import inspect
 import json
 import logging
+import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
@@ -58,7 +59,7 @@ class Inputs:
         given: dict[str, Answers | None] = {
             SAMPLING: sampling,
             ELICITATION: elicitation,
-            ROOTS: _as_answers(roots),
+            ROOTS: _as_answers(server, roots),
         }
         self._answers: dict[str, Answers] = {}
         for method, answers in given.items():
@@ -213,10 +214,12 @@ async def _end(asking: asyncio.Future[Any]) -> None:
         asking.exception()
 
 
-def _as_answers(roots: Answers | Sequence[str | Path] | None) -> Answers | None:
+def _as_answers(server: str, roots: Answers | Sequence[str | Path] | None) -> Answers | None:
     if roots is None or roots == "caller" or callable(roots):
         return cast("Answers | None", roots)
-    listed = [{"uri": _as_uri(root)} for root in roots]
+    if isinstance(roots, str | bytes | Path) or not isinstance(cast("object", roots), Sequence):
+        raise _no_root(server, "roots are a list of folders, a function or 'caller'")
+    listed = [{"uri": _as_uri(server, root)} for root in roots]
 
     async def list_roots(needed: InputNeeded) -> Any:
         return {"roots": listed}
@@ -224,9 +227,27 @@ def _as_answers(roots: Answers | Sequence[str | Path] | None) -> Answers | None:
     return list_roots
 
 
-def _as_uri(root: str | Path) -> str:
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+"""Of a URI. One letter and a colon are a drive of Windows'."""
+
+
+def _as_uri(server: str, root: object) -> str:
+    """The protocol allows `file://` only."""
+    if not isinstance(root, str | Path) or not str(root).strip() or "\0" in str(root):
+        raise _no_root(server, "a root is a folder's path or its file:// address")
     text = str(root)
-    return text if text.startswith("file://") else Path(text).absolute().as_uri()
+    if text.lower().startswith("file://"):
+        if not text[len("file://") :].strip("/") and not text.endswith("///"):
+            raise _no_root(server, "the root's address names no folder")
+        return text
+    if isinstance(root, str) and _SCHEME.match(text):
+        raise _no_root(server, f"a root is a folder, not an address with {text.partition(':')[0]}:")
+    return Path(text).absolute().as_uri()
+
+
+def _no_root(server: str, why: str) -> ConfigError:
+    remedy = "Give the paths of folders, or their addresses: file:///…"
+    return ConfigError(why, server=server, key="roots", remedy=remedy)
 
 
 def _checked(server: str, method: str, answers: Answers) -> Answers:

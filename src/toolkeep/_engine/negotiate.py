@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from toolkeep._rules.classify import classify
 from toolkeep._rules.era import Era, Verdict, supported_versions, verdict
 from toolkeep._wire.exchange import unreadable
-from toolkeep._wire.fault import WireFault
+from toolkeep._wire.fault import InvalidAnswer, WireFault
 from toolkeep.errors import FailureKind
 
 
@@ -78,11 +78,11 @@ async def _probe(session: ClientSession, within: float) -> DiscoverResult | None
     except WireFault as fault:
         if fault.evidence.exit_code is not None:
             raise DiedOfProbe(fault.evidence) from None
-        if _judge(fault) is not Verdict.LEGACY:
+        if _judge(fault) not in (Verdict.LEGACY, Verdict.OTHER_VERSION):
             raise
-        return None
-    except ValidationError:
-        return None
+        return None  # OTHER_VERSION: it refused the very version that it had asked for
+    except (InvalidAnswer, ValidationError):
+        return None  # malformed; the handshake will tell
     modern = any(version in MODERN_PROTOCOL_VERSIONS for version in found.supported_versions)
     return found if modern else None
 

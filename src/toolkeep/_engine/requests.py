@@ -16,10 +16,12 @@ from pydantic import BaseModel, ValidationError
 from toolkeep._engine import following
 from toolkeep._engine.core import Core
 from toolkeep._engine.group_health import check_within
+from toolkeep._rules.classify import METHOD_NOT_FOUND
 from toolkeep._rules.recovery import Policy
 from toolkeep.errors import (
     CallError,
     CallNotSentInTime,
+    CallRejected,
     CallTimedOut,
     FailureKind,
     InvalidResult,
@@ -67,24 +69,36 @@ class Requests:
     async def list_prompts(self, *, refresh: bool = False) -> list[types.Prompt]:
         from mcp_types import Prompt
 
-        listed = await self._core.shelf.all_pages("prompts/list", "prompts", refresh=refresh)
-        return await self._each(Prompt, listed.items)
+        return await self._each(Prompt, await self._listed("prompts/list", "prompts", refresh))
 
     async def list_resources(self, *, refresh: bool = False) -> list[types.Resource]:
         from mcp_types import Resource
 
-        listed = await self._core.shelf.all_pages("resources/list", "resources", refresh=refresh)
-        return await self._each(Resource, listed.items)
+        return await self._each(
+            Resource, await self._listed("resources/list", "resources", refresh)
+        )
 
     async def list_resource_templates(
         self, *, refresh: bool = False
     ) -> list[types.ResourceTemplate]:
         from mcp_types import ResourceTemplate
 
-        listed = await self._core.shelf.all_pages(
-            "resources/templates/list", "resourceTemplates", refresh=refresh
+        method = "resources/templates/list"
+        return await self._each(
+            ResourceTemplate, await self._listed(method, "resourceTemplates", refresh)
         )
-        return await self._each(ResourceTemplate, listed.items)
+
+    async def _listed(self, method: str, key: str, refresh: bool) -> list[Any]:
+        """All items; none, and no request, from a server that says that it has no such thing."""
+        capability = method.partition("/")[0]
+        if self._core.lacks(capability):
+            return []
+        try:
+            return (await self._core.shelf.all_pages(method, key, refresh=refresh)).items
+        except CallRejected as error:
+            if error.code != METHOD_NOT_FOUND or not self._core.lacks(capability):
+                raise
+        return []
 
     async def get_prompt(
         self,

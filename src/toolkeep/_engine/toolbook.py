@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
 from mcp_types import Tool
@@ -25,6 +25,8 @@ logger = logging.getLogger("toolkeep.tools")
 
 SLICE = 100
 """Items of a list that are made into models at a time: about 2 ms."""
+_MOST_NAMED = 20
+"""Tools of one listing that are named in the log as left out."""
 
 
 @dataclass
@@ -94,17 +96,20 @@ class Toolbook:
         """Whether the server says that everybody is told the same."""
         self.tools: list[Tool] = []
         self._known: dict[str, KnownTool] = {}
+        left_out = LeftOut(server)
         for raw in raw_tools:
-            self._add(server, raw, modern=modern)
+            self._add(server, raw, left_out, modern=modern)
+        left_out.tell()
 
     @classmethod
     async def of(cls, server: str, raw_tools: Iterable[Any], *, modern: bool) -> Self:
         """Made in slices: the loop does not stand still for a long list."""
-        book = cls(server, (), modern=modern)
+        book, left_out = cls(server, (), modern=modern), LeftOut(server)
         for number, raw in enumerate(raw_tools, 1):
-            book._add(server, raw, modern=modern)
+            book._add(server, raw, left_out, modern=modern)
             if number % SLICE == 0:
                 await asyncio.sleep(0)
+        left_out.tell()
         return book
 
     async def copies(self) -> list[Tool]:
@@ -116,9 +121,11 @@ class Toolbook:
                 await asyncio.sleep(0)
         return copies
 
-    def _add(self, server: str, raw: Any, *, modern: bool) -> None:
-        tool = _parsed(server, raw, modern=modern)
-        if tool is not None and tool.name not in self._known:
+    def _add(self, server: str, raw: Any, left_out: LeftOut, *, modern: bool) -> None:
+        tool = _parsed(raw, left_out, modern=modern)
+        if tool is not None and tool.name in self._known:
+            left_out.add(tool.name, "it is listed twice, and the first counts")
+        elif tool is not None:
             self.tools.append(tool)
             self._known[tool.name] = KnownTool(server, tool)
 
@@ -141,16 +148,36 @@ def _copied(tool: Tool) -> Tool:
     return Tool.model_construct(tool.model_fields_set, **held)
 
 
-def _parsed(server: str, raw: Any, *, modern: bool) -> Tool | None:
+class LeftOut:
+    """The tools of one listing that cannot be used. The first few are logged by name."""
+
+    def __init__(self, server: str) -> None:
+        self._server, self._number = server, 0
+
+    def add(self, name: str, why: str) -> None:
+        self._number += 1
+        if self._number <= _MOST_NAMED:
+            logger.warning("%s: the tool %s is left out: %s", self._server, name[:200], why)
+
+    def tell(self) -> None:
+        if self._number > _MOST_NAMED:
+            more = self._number - _MOST_NAMED
+            logger.warning("%s: %d more tools are left out", self._server, more)
+
+
+def _parsed(raw: Any, left_out: LeftOut, *, modern: bool) -> Tool | None:
     try:
         tool = Tool.model_validate(raw, by_name=False)
     except ValidationError as error:
         where = error.errors(include_url=False, include_input=False)[0]["loc"]
-        logger.warning("%s: a malformed tool is left out (%s)", server, ".".join(map(str, where)))
+        name = cast("dict[str, Any]", raw).get("name") if isinstance(raw, dict) else None
+        place = ".".join(map(str, where))
+        why = f"it is malformed at {place}" if place else "it is no object"
+        left_out.add(name if isinstance(name, str) else "without a name", why)
         return None
     # 2026-07-28: a client MUST leave out tools whose header annotations are invalid.
     reason = find_invalid_x_mcp_header(tool.input_schema) if modern else None
     if reason is not None:
-        logger.warning("%s: %s is left out, invalid x-mcp-header: %s", server, tool.name, reason)
+        left_out.add(tool.name, f"invalid x-mcp-header: {reason}")
         return None
     return tool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -13,6 +14,13 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 """Called with progress, total and message, in order, before the call ends."""
 
 _MAPPINGS = ("arguments", "headers", "meta", "input_responses")
+
+
+def is_duration(value: object) -> bool:
+    """Whether this is a number of seconds that a clock can count."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return value > 0 and (isinstance(value, float) or value <= sys.float_info.max)
 
 
 @dataclass(slots=True)
@@ -56,8 +64,7 @@ class Wanted:
             given = getattr(self, what)
             if given is not None and not isinstance(given, Mapping):
                 return f"its {what} are no mapping"
-        timeout = cast("object", 1 if self.timeout is None else self.timeout)
-        if not isinstance(timeout, int | float) or not timeout > 0:
+        if self.timeout is not None and not is_duration(self.timeout):
             return "its timeout is no positive number of seconds"
         if self.on_progress is not None and not callable(cast("object", self.on_progress)):
             return "its on_progress is no function"

@@ -64,3 +64,12 @@ def supported_versions(data: object) -> tuple[str, ...]:
 def probe_bound(connect_budget: float) -> float:
     """How long a probe may take: a server that ignores it must not cost the whole opening."""
     return min(3.0, connect_budget / 3)
+
+
+def handshake_stands(method: str, status: int | None) -> bool:
+    """Whether a notification that was answered by this status is no reason to give up.
+
+    `notifications/initialized` needs no answer: a server that fails on it with a 5xx has agreed to
+    a version already, and the next request tells whether the session works. A 4xx is a refusal.
+    """
+    return method == "notifications/initialized" and status is not None and status >= 500

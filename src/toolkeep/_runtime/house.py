@@ -34,6 +34,7 @@ from toolkeep.config import (
     load,
     watch,
 )
+from toolkeep.config.watching import check_can_watch
 from toolkeep.context import CallContext
 from toolkeep.errors import ConfigError, ServerUnavailable, ToolkeepError
 
@@ -112,6 +113,8 @@ class House:
             if self._follows and not isinstance(self._sources.config, str | Path | None):
                 remedy = "Give the path of a file, or nothing to look in the usual places"
                 raise ConfigError("only a file can be followed", remedy=remedy, key="follow")
+            if self._follows:
+                check_can_watch()
             self._roster = Roster(self._desk, self._terms, **self._group)
             self._desk.is_open = True
             try:
@@ -167,7 +170,7 @@ class House:
         self._desk.home = new_home()
 
     def _be_at_home(self) -> None:
-        if self._desk.home.is_gone:
+        if self._desk.home.is_gone and not self._desk.home.forked:
             self.abandon()
         if self._desk.home.loop is None:
             self._turn = asyncio.Lock()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, wait
@@ -36,6 +37,7 @@ class Portal:
 
     def __init__(self) -> None:
         self._lock, self._is_over = RLock(), False
+        self._process = os.getpid()
         self._jobs: dict[Future[Any], asyncio.Task[Any]] = {}
         started = Future[asyncio.AbstractEventLoop]()
         target = functools.partial(asyncio.run, self._live(started))
@@ -58,8 +60,16 @@ class Portal:
 
     def submit(self, work: Work[T], done: Future[T]) -> None:
         """Have this done, with the context of this thread."""
+        if self.forked:
+            text = "this runtime was opened in another process. Close it, or make a runtime here"
+            raise WrongLoop(text)
         if not self._soon(self._start, work, done, copy_context()):
             raise not_open()
+
+    @property
+    def forked(self) -> bool:
+        """Whether it is the parent process's."""
+        return self._process != os.getpid()
 
     def give_up(self, done: Future[Any]) -> None:
         """Cancel it, and wait until it has ended."""

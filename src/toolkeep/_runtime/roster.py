@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -18,13 +19,15 @@ from toolkeep._catalogue.supplier import Supplier
 from toolkeep._catalogue.terms import Terms
 from toolkeep._engine.credentials import check_headers
 from toolkeep._engine.group import ServerGroup
-from toolkeep._engine.group_terms import Dropped, HealthChanged
+from toolkeep._engine.group_terms import Dropped, HealthChanged, Joined
 from toolkeep._rules.membership import Health
 from toolkeep._runtime.desk import Desk
 from toolkeep._runtime.events import Reloaded
 from toolkeep.config import Configuration, Difference, ServerSpec
 from toolkeep.errors import ServerUnavailable, UnknownServer
 from toolkeep.events import Event
+
+logger = logging.getLogger("toolkeep.runtime")
 
 
 class Roster:
@@ -49,6 +52,7 @@ class Roster:
         self._enlist({supplier.name: supplier for supplier in suppliers})
         if not self._is_closing:
             await self.group.connect_all()
+        self._tell_skipped(*self._desk.suppliers)
 
     async def aclose(self) -> None:
         """Close everything now, the last one first; what is being opened, too."""
@@ -77,6 +81,7 @@ class Roster:
         except BaseException:
             await self._forget(supplier)
             raise
+        self._tell_skipped(name)
 
     async def remove(self, name: str) -> None:
         supplier = self._desk.suppliers.get(name)
@@ -162,10 +167,17 @@ class Roster:
 
     # -- what happens to them -------------------------------------------------------------------
 
+    def _tell_skipped(self, *names: str) -> None:
+        for supplier, error in self.group.errors.items():
+            if supplier.name in names:
+                logger.warning("%s is skipped for now: %s", supplier.name, error)
+
     def _on_group_event(self, event: Event) -> None:
         supplier = self._desk.suppliers.get(event.server)
         if supplier is not None:
             match event:
+                case Joined():
+                    _tell_joined(supplier)
                 case Dropped() | HealthChanged(health=Health.DOWN):
                     supplier.mark(stale=True)
                 case HealthChanged(health=Health.HEALTHY) if supplier.is_stale:
@@ -173,3 +185,18 @@ class Roster:
                 case _:
                     pass
         self._desk.observers.tell(event)
+
+
+def _tell_joined(supplier: Supplier) -> None:
+    stock = supplier.stock
+    if stock is None:
+        return
+    shown = stock.shown
+    logger.info(
+        "%s is registered with %d tools, %d prompts, %d resources and %d resource templates",
+        supplier.name,
+        len(shown.tools),
+        len(shown.prompts),
+        len(shown.resources),
+        len(shown.templates),
+    )

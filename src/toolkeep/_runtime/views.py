@@ -19,7 +19,7 @@ from toolkeep._engine.tenancy import Superseded
 from toolkeep._runtime.gate import Gate
 from toolkeep._runtime.speaking import PATIENCE, Speaker
 from toolkeep.context import CallContext
-from toolkeep.errors import NotOffered, ToolkeepError
+from toolkeep.errors import InvalidArguments, NotOffered, ToolkeepError
 
 Item = TypeVar("Item", bound=Tool | Prompt | Resource | Template)
 
@@ -141,6 +141,8 @@ class Views:
         """A server that cannot be reached offers what it last did, or nothing; the rest go on."""
         try:
             speaker = await self.speaker(supplier, context, None, timeout)
+        except InvalidArguments:
+            raise  # the context is wrong, whatever the server
         except ToolkeepError:
             return supplier.missing  # as whom it would be asked is not known
         known = supplier.known(speaker.identity)

@@ -6,11 +6,17 @@ outside of -32768…-32000, the range in which a peer's errors live.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Generator
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
 from toolkeep._rules.classify import Evidence
+from toolkeep._rules.era import handshake_stands
+
+logger = logging.getLogger("toolkeep.wire")
 
 LOCAL_FAULT = -1
 """The code of faults that no peer sent."""
@@ -37,3 +43,14 @@ class CredentialsFault(MCPError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(code=LOCAL_FAULT, message=detail)
+
+
+@contextlib.contextmanager
+def tolerating(method: str) -> Generator[None]:
+    """Around sending a notification: an error of the server's own does not undo the handshake."""
+    try:
+        yield
+    except WireFault as fault:
+        if not handshake_stands(method, fault.evidence.status):
+            raise
+        logger.debug("%s was answered by HTTP %s", method, fault.evidence.status)

@@ -32,7 +32,7 @@ from toolkeep._wire.answers import AnswerReader, refusal, result_of
 from toolkeep._wire.attempt import Attempt
 from toolkeep._wire.errands import Errands
 from toolkeep._wire.exchange import Exchange, broken, within
-from toolkeep._wire.fault import WireFault
+from toolkeep._wire.fault import WireFault, tolerating
 from toolkeep._wire.heading import VERSION, Credentials, Heading
 from toolkeep._wire.hush import hushed
 from toolkeep._wire.inbound import Inbox
@@ -124,7 +124,8 @@ class HttpDispatcher:
         headers = (opts or {}).get("headers") or {}
         if headers.get(VERSION) not in MODERN_PROTOCOL_VERSIONS:
             self._heading.remember_version(headers)
-            await self._post(jsonrpc.notification(method, params), headers)
+            with tolerating(method):
+                await self._post(jsonrpc.notification(method, params), headers)
 
     def stop_answering(self) -> None:
         if self._inbox is not None:

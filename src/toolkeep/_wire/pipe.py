@@ -42,7 +42,7 @@ from toolkeep._wire.exchange import (
     up_to_date,
     within,
 )
-from toolkeep._wire.fault import WireFault
+from toolkeep._wire.fault import WireFault, tolerating
 from toolkeep._wire.hush import hushed, quiet
 from toolkeep._wire.inbound import Inbox
 from toolkeep._wire.waiting import Waiters, Waiting
@@ -128,7 +128,8 @@ class PipeDispatcher:
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
-        await self._send(jsonrpc.notification(method, params), Attempt(), opts)
+        with tolerating(method):
+            await self._send(jsonrpc.notification(method, params), Attempt(), opts)
 
     def resume(self, session_id: str, version: str) -> None:
         """The session of a pipe ends with it: nobody is ever asked to (`Line.resumable`)."""

@@ -24,6 +24,13 @@ _REFERENCE = re.compile(
 )
 
 
+class FromVariable(str):
+    """A text that a variable or a file held: it may stand for a number, which no text that was
+    given in Python does."""
+
+    __slots__ = ()
+
+
 def no_inputs(id_: str) -> str:
     """For dialects that know none."""
     raise ConfigError(
@@ -79,7 +86,8 @@ def _expand_text(text: str, meanings: Meanings, key: str) -> str:
             return meanings.known[name]
         return _variable(name, found["default"], meanings.env, key)
 
-    return _REFERENCE.sub(value_of, text)
+    expanded = _REFERENCE.sub(value_of, text)
+    return FromVariable(expanded) if expanded != text else text
 
 
 def _answer(id_: str, meanings: Meanings, key: str) -> str:

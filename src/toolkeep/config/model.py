@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -47,7 +48,7 @@ def _plain_error(
     inner = context.get("error")
     match first["type"]:
         case "extra_forbidden":
-            problem, remedy = "unknown key", f"Known keys: {', '.join(sorted(model.model_fields))}"
+            problem, remedy = unknown_key(key, model.model_fields)
         case "missing":
             problem, remedy = "missing", f"Add {key!r}"
         case "toolkeep":
@@ -55,28 +56,63 @@ def _plain_error(
             key = key or str(context["key"])
         case "value_error" if isinstance(inner, ConfigError):
             problem, remedy, key = inner.problem, inner.remedy, f"{key}.{inner.key}"
-        case _:
-            problem, remedy = first["msg"], _remedy(first)
+        case "literal_error":
+            problem, remedy = "it is none of what it can be", f"Give {context.get('expected')}"
+        case "greater_than" | "greater_than_equal":
+            least = context.get("gt", context.get("ge"))
+            above = "more than" if "gt" in context else "at least"
+            problem, remedy = f"it has to be {above} {least}", "Give a larger number"
+        case "too_long":
+            problem = f"it has more than {context.get('max_length')} members"
+            remedy = "List fewer of them"
+        case kind:
+            problem, remedy = _MEANINGS.get(kind, _MEANINGS.get(kind.partition("_")[0], _UNUSABLE))
     return ConfigError(problem, key=key, server=server, remedy=remedy)
 
 
-_REMEDIES = {
-    "bool": "Give true or false",
-    "dict": "Give a mapping",
-    "finite": "Give a finite number",
-    "float": "Give a number",
-    "frozen": "Give a list",
-    "greater": "Give a larger number",
-    "int": "Give a whole number",
-    "mapping": "Give a mapping",
-    "model": "Give a mapping",
-    "string": "Give a text",
-    "tuple": "Give a list",
+_UNUSABLE = ("it cannot be used", "Correct the value")
+_MEANINGS = {
+    "bool": ("it is neither true nor false", "Give true or false"),
+    "dict": ("it is no mapping", "Give a mapping"),
+    "finite": ("it is not finite", "Give a finite number"),
+    "float": ("it is no number", "Give a number"),
+    "frozen": ("it is no list", "Give a list"),
+    "int": ("it is no whole number", "Give a whole number"),
+    "mapping": ("it is no mapping", "Give a mapping"),
+    "model": ("it is no mapping", "Give a mapping"),
+    "string": ("it is no text", "Give a text"),
+    "string_too_short": ("it is empty", "Give a text"),
+    "tuple": ("it is no list", "Give a list"),
 }
-"""By the first word of pydantic's name for what is wrong."""
+"""By pydantic's name for what is wrong, or the first word of it: no text of pydantic's is shown."""
 
 
-def _remedy(error: ErrorDetails) -> str:
-    if error["type"] == "literal_error":
-        return f"Give {error.get('ctx', {}).get('expected')}"
-    return _REMEDIES.get(error["type"].partition("_")[0], "Correct the value")
+def unknown_key(key: str, known: Iterable[str]) -> tuple[str, str]:
+    """What is said of a key that means nothing, and what to do about it."""
+    own = key.rpartition(".")[2]
+    names = sorted(known)
+    near = get_close_matches(own.lower(), [name.lower() for name in names], n=1, cutoff=0.7)
+    if near:
+        meant = next(name for name in names if name.lower() == near[0])
+        return (
+            f"unknown key {own[:80]!r}, did you mean {meant!r}?",
+            f"Write {meant!r}, or remove it",
+        )
+    return f"unknown key {own[:80]!r}", f"Known keys: {', '.join(names)}"
+
+
+_KINDS: dict[type[Any], str] = {
+    bool: "true or false",
+    dict: "a mapping",
+    float: "a number",
+    int: "a number",
+    list: "a list",
+    str: "a text",
+    tuple: "a list",
+    type(None): "nothing",
+}
+
+
+def kind_of(value: object) -> str:
+    """What a value is, for people."""
+    return _KINDS.get(type(value), type(value).__name__)

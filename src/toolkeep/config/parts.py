@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import Annotated, Any, cast
 
-from pydantic import Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 
-from toolkeep.config.model import Frozen
+from toolkeep.config.expand import FromVariable
+from toolkeep.config.model import Frozen, kind_of
+from toolkeep.config.urls import problem
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+def _number(value: object) -> object:
+    """A number, or a variable's text that says one. `True` and `"5"` are neither, and what no
+    clock can count is refused here, where the key is known."""
+    if isinstance(value, FromVariable):
+        try:
+            return float(value) if any(mark in value for mark in ".eEnN") else int(value)
+        except ValueError:
+            raise problem("the variable holds no number", "Set it to a number") from None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise problem(f"a number is needed, not {kind_of(value)}", "Give a number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise problem("it is not finite", "Give a finite number")
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise problem("the number is too large", "Give a smaller number")
+    return value
+
+
+Number = BeforeValidator(_number)
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), Number]
 
 
 class Timeouts(Frozen):

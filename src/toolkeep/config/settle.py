@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from toolkeep.config.configuration import Origin
 from toolkeep.config.draft import Draft, Entry, Setting
-from toolkeep.config.expand import Meanings, expand
+from toolkeep.config.expand import FromVariable, Meanings, expand
 from toolkeep.config.model import Frozen
 from toolkeep.config.reach import reach
 from toolkeep.config.spec import ServerSpec
@@ -175,7 +175,7 @@ class _One:
         if isinstance(value, Frozen):  # a part that was made in Python
             value = value.model_dump(exclude_unset=True)
         try:
-            written = expand(value, self.meanings)
+            written = _as_written(expand(value, self.meanings))
             found = setting.convert(written)
             if isinstance(found, float) and found != as_number(written):
                 self.units[setting.key] = f"{as_number(written):.15g} ms"
@@ -262,6 +262,15 @@ def _put(given: Values, key: str, value: Any) -> bool:
         return False
     within[inner] = value
     return True
+
+
+def _as_written(value: Any) -> Any:
+    """In a file, and in a variable, a number may be written as a text."""
+    if isinstance(value, str):
+        return FromVariable(value)
+    if isinstance(value, dict):
+        return {key: _as_written(one) for key, one in cast("Values", value).items()}
+    return value
 
 
 def _leads_to(owner: str, key: str) -> bool:

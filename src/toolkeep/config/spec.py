@@ -25,7 +25,7 @@ from toolkeep.config.doubts import doubts_about, warn
 from toolkeep.config.expand import expand
 from toolkeep.config.frozen import FrozenDict
 from toolkeep.config.functions import with_tags
-from toolkeep.config.parts import PROGRAM_START, TLS, Seconds, Timeouts, with_patience
+from toolkeep.config.parts import PROGRAM_START, TLS, Number, Seconds, Timeouts, with_patience
 from toolkeep.config.redact import secrets_of_args
 from toolkeep.config.showing import Shown
 from toolkeep.config.tools import (
@@ -42,7 +42,8 @@ from toolkeep.config.transports import as_mapping, check_transport, name_for
 from toolkeep.config.urls import check_http_url, problem, with_addresses
 from toolkeep.errors import ConfigError
 
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0), Number]
+Positive = Annotated[int, Field(gt=0), Number]
 ReplayPolicy = Literal["safe", "never", "always"]
 Texts = Annotated[Mapping[str, str], AfterValidator(lambda given: FrozenDict(given))]
 Arguments = Annotated[tuple[str, ...], Field()]
@@ -109,20 +110,20 @@ class ServerSpec(Shown):
     """How often one call may be sent again, for whatever reason."""
     replay_burst: Count = 100
     """How many replays the server may see at once during an outage …"""
-    replay_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10.0
+    replay_rate: Annotated[float, Field(ge=0, allow_inf_nan=False), Number] = 10.0
     """… and how many a second after that."""
     breaker_threshold: Count = 10
     """Consecutive transport faults after which calls fail at once. 0: never."""
     breaker_cooldown: Seconds = 1.0
     """Seconds until one call may probe; doubled while probes fail, up to 30."""
-    max_in_flight: Annotated[int, Field(gt=0)] = 256
+    max_in_flight: Positive = 256
     serialize: bool = False
     """One request at a time."""
-    max_result_bytes: Annotated[int, Field(gt=0)] = 32 * 1024 * 1024
+    max_result_bytes: Positive = 32 * 1024 * 1024
     """No answer is read beyond this: it ends as an error, in bounded memory."""
-    max_input_rounds: Annotated[int, Field(gt=0)] = 10
+    max_input_rounds: Positive = 10
     """How often a modern server may answer one call with questions."""
-    result_limit: Annotated[int, Field(ge=1000)] | None = None
+    result_limit: Annotated[int, Field(ge=1000), Number] | None = None
     """How many characters of a result a runtime hands on. None: all."""
     oversized: Literal["error", "truncate", "spill"] = "error"
     """What becomes of a result beyond that: an error that holds it; as much of it as fits, which
@@ -143,7 +144,7 @@ class ServerSpec(Shown):
     """Whose session a call uses. `shared`: one for all, and a call with another identity is
     refused. `principal`: each principal's own. `call`: one for each call. None: the server's own
     for calls without identity, and for the others each principal's."""
-    max_sessions: Annotated[int, Field(gt=0)] | None = None
+    max_sessions: Positive | None = None
     """How many sessions of principals may be open at once; each is a process, if the server is a
     program. The one that has been idle the longest gives way; one in use never does, so as many
     busy principals keep all others waiting. None: 128, and 8 for programs."""

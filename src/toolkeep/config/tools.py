@@ -16,6 +16,7 @@ from typing import Annotated, Any, cast
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from toolkeep.config.frozen import FrozenDict
+from toolkeep.config.parts import Number
 from toolkeep.config.urls import problem
 from toolkeep.errors import ConfigError
 
@@ -104,7 +105,7 @@ ToolHeaders = Annotated[
 Guides = Annotated[
     Mapping[Pattern, Annotated[str, AfterValidator(_guide)]], AfterValidator(_frozen)
 ]
-_Lasting = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Lasting = Annotated[float, Field(gt=0, allow_inf_nan=False), Number]
 Kept = Annotated[
     Mapping[Pattern, _Lasting],
     BeforeValidator(_for_all),

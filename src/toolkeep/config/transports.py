@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 
 from pydantic import SecretStr
 
+from toolkeep.config.model import kind_of
 from toolkeep.config.urls import as_name, name_from, problem
 from toolkeep.errors import ConfigError
 
@@ -113,11 +114,11 @@ def as_mapping(value: object) -> dict[str, Any]:
         return {"server": value}
     if not isinstance(value, Mapping):
         remedy = 'Write it as {"url": "http://…"} or {"command": "…", "args": […]}'
-        raise ConfigError(f"a server is a URL or a mapping, not {_kind(value)}", remedy=remedy)
+        raise ConfigError(f"a server is a URL or a mapping, not {kind_of(value)}", remedy=remedy)
     found = cast("Mapping[Any, Any]", value)
     for key in found:
         if not isinstance(key, str):
-            raise ConfigError(f"a key is a text, not {_kind(key)}", remedy="Correct the key")
+            raise ConfigError(f"a key is a text, not {kind_of(key)}", remedy="Correct the key")
     return in_our_words(dict(found))
 
 
@@ -129,7 +130,3 @@ def name_for(given: Mapping[str, Any]) -> str:
     if isinstance(command, str) and command:
         return as_name(re.split(r"[\\/]", command.split()[0])[-1] if command.strip() else "")
     return name_from(given.get("url") or next(iter(given.get("urls") or ()), None))
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__

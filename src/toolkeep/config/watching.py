@@ -103,12 +103,17 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _watchfiles() -> Notice:
+def check_can_watch() -> Any:
+    """The package that waits for edits. Raises `ConfigError` where it is missing."""
     try:
-        watchfiles: Any = importlib.import_module("watchfiles")
+        return importlib.import_module("watchfiles")
     except ImportError:
-        remedy = "Install toolkeep with its extra `watch`"
+        remedy = "Install toolkeep with its extra `watch`: toolkeep[watch]"
         raise ConfigError("watching needs the package watchfiles", remedy=remedy) from None
+
+
+def _watchfiles() -> Notice:
+    watchfiles = check_can_watch()
 
     async def ticks(files: frozenset[Path]) -> Ticks:
         # Their folders, because a file that an editor puts in the place of another is a new one;

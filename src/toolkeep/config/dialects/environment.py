@@ -159,7 +159,10 @@ def switched_off(env: Mapping[str, str], draft: Draft) -> str:
 def defaults(env: Mapping[str, str]) -> list[Setting]:
     return [
         Setting(
-            ours, env[variable], variable, Origin("environment", None, f"default of {variable}")
+            ours,
+            env[variable],
+            variable,
+            Origin("environment", None, f"default of {variable}"),
         )
         for variable, ours in DEFAULTS.items()
         if env.get(variable, "").strip()

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolkeep.config.dialects.plain import entries, kind
+from toolkeep.config.dialects.plain import entries
 from toolkeep.config.draft import Draft
+from toolkeep.config.model import kind_of
 from toolkeep.config.words import OF_ONE_SERVER, OURS, Vocabulary, settings_of
 
 FRAME = ("servers", "defaults")
@@ -31,7 +32,7 @@ def read(draft: Draft) -> None:
         found = cast("Mapping[str, Any]", defaults)
         draft.defaults.extend(settings_of(found, DEFAULTS, draft, ("defaults",), None))
     else:
-        problem = f"defaults are a table, not {kind(defaults)}"
+        problem = f"defaults are a table, not {kind_of(defaults)}"
         origin = draft.document.origin(("defaults",))
         draft.mistakes.add(problem, remedy="Write [defaults]", origin=origin, key="defaults")
     entries(draft, given.get("servers", {}), SERVER, ("servers",))

@@ -10,18 +10,13 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from toolkeep.config.draft import Draft, Entry, Setting, Steps
+from toolkeep.config.model import kind_of
 from toolkeep.config.spec import ServerSpec
 from toolkeep.config.transports import is_local_server, name_of_local
 from toolkeep.config.words import OF_OTHERS, OURS, Vocabulary, settings_of
 
 WORDS = Vocabulary({**OURS, **OF_OTHERS, "server": "server"}, strict=True)
 
-_KINDS: dict[type[Any], str] = {
-    dict: "a mapping",
-    list: "a list",
-    str: "a text",
-    type(None): "nothing",
-}
 _WAYS = ("url", "endpoint", "command", "server")
 
 
@@ -33,7 +28,7 @@ def read(draft: Draft) -> None:
         entries(draft, cast("Mapping[str, Any] | list[Any]", value), WORDS, ())
     else:
         draft.mistakes.add(
-            f"servers are a mapping or a list, not {kind(value)}",
+            f"servers are a mapping or a list, not {kind_of(value)}",
             remedy='Write {"mcpServers": {"name": {"url": "http://…"}}}',
             origin=draft.document.origin(()),
         )
@@ -58,7 +53,7 @@ def entries(draft: Draft, given: object, words: Vocabulary, steps: Steps) -> Non
                 entry(draft, value, words, (*steps, place))
         case _:
             draft.mistakes.add(
-                f"servers are a mapping or a list, not {kind(given)}",
+                f"servers are a mapping or a list, not {kind_of(given)}",
                 remedy='Write {"name": {"url": "http://…"}}',
                 origin=draft.document.origin(steps),
                 key=".".join(map(str, steps)) or None,
@@ -86,7 +81,7 @@ def entry(
             draft.entries.append(_from_mapping(draft, given, words, steps, name))
     else:
         draft.mistakes.add(
-            f"a server is a URL or a mapping, not {kind(value)}",
+            f"a server is a URL or a mapping, not {kind_of(value)}",
             remedy='Write it as {"url": "http://…"} or {"command": "…", "args": […]}',
             origin=origin,
             server=name,
@@ -109,11 +104,7 @@ def _from_mapping(
 
 def _is_text(draft: Draft, key: object, steps: Steps, server: str | None = None) -> bool:
     if not isinstance(key, str):
-        problem = f"a key is a text, not {kind(key)}"
+        problem = f"a key is a text, not {kind_of(key)}"
         origin = draft.document.origin(steps)
         draft.mistakes.add(problem, remedy="Correct the key", origin=origin, server=server)
     return isinstance(key, str)
-
-
-def kind(value: object) -> str:
-    return _KINDS.get(type(value), type(value).__name__)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolkeep.config.dialects.plain import entries, kind
+from toolkeep.config.dialects.plain import entries
 from toolkeep.config.draft import Draft, Setting, Steps
+from toolkeep.config.model import kind_of
 from toolkeep.config.words import OF_ONE_SERVER, OF_OTHERS, OURS, Vocabulary, switch
 
 WORDS = Vocabulary({**OURS, **OF_OTHERS, "disabled": "disabled"}, silent=frozenset({"description"}))
@@ -21,7 +22,7 @@ def read(draft: Draft) -> None:
     steps: Steps = ("tool_service",) if "tool_service" in whole else ()
     inner = whole["tool_service"] if steps else whole
     if not isinstance(inner, Mapping):
-        problem = f"tool_service is a mapping, not {kind(inner)}"
+        problem = f"tool_service is a mapping, not {kind_of(inner)}"
         remedy = 'Write {"tool_service": {"mcp_servers": […]}}'
         origin = draft.document.origin(steps)
         draft.mistakes.add(problem, remedy=remedy, origin=origin, key="tool_service")

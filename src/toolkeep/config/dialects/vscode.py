@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolkeep.config.dialects.plain import entries, kind
+from toolkeep.config.dialects.plain import entries
 from toolkeep.config.dialects.products import as_texts
 from toolkeep.config.draft import Draft, Input, Steps
+from toolkeep.config.model import kind_of
 from toolkeep.config.words import OF_OTHERS, OURS, Vocabulary
 
 Values = dict[str, Any]
@@ -49,7 +50,7 @@ def read(draft: Draft) -> None:
 
 def _read_inputs(draft: Draft, given: Any, steps: Steps) -> None:
     if not isinstance(given, list):
-        problem = f"inputs are a list, not {kind(given)}"
+        problem = f"inputs are a list, not {kind_of(given)}"
         remedy = 'Write [{"type": "promptString", "id": "…"}]'
         origin = draft.document.origin(steps)
         draft.mistakes.add(problem, remedy=remedy, origin=origin, key=".".join(map(str, steps)))
