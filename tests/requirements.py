@@ -88,7 +88,7 @@ REQUIREMENTS: dict[str, str] = {
     # Configuration
     "C1": "Every known configuration dialect reads into one model.",
     "C2": "Global defaults come from the environment; a server's own wins.",
-    "C3": "A mistake in the configuration is named, with its remedy, before opening.",
+    "C3": "A bad entry is set aside and named with its remedy; the others open.",
     "C4": "A file that was found, not named, starts no program unapproved.",
     # Adapters
     "A1": "LangChain and UiPath agents use the tools natively.",

@@ -115,7 +115,8 @@ class ConfigError(ToolkeepError, ValueError):
         place = [file or "", f"server {server!r}" if server else "", f"key {key!r}" if key else ""]
         where = ", ".join(part for part in place if part)
         text = f"{where}: {problem}" if where else problem
-        super().__init__(f"{text}. {remedy}" if remedy else text)
+        end = "" if text.endswith("?") else "."
+        super().__init__(f"{text}{end} {remedy}" if remedy else text)
 
 
 class WrongLoop(ToolkeepError, RuntimeError):

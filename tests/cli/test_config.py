@@ -187,3 +187,29 @@ async def test_no_secret_of_an_address_is_shown(home: Home, variable: str):
     assert "http://127.0.0.1:9/***/mcp" in checked.said
     for secret in IN_ADDRESSES:
         assert secret not in shown.said + checked.said
+
+
+@pytest.mark.requirement("C1")
+async def test_the_env_file_beside_it_is_shown_as_the_source_of_its_variables(home: Home):
+    named = home.configure({"kit": {"url": "http://127.0.0.1:9/", "headers": {"x": "${HUSH}"}}})
+    home.path.joinpath(".env").write_text("\nHUSH=s3cret-in-env\n")
+    shown = await home.run("config", "show", "-c", named)
+    assert ".env is read: 1 variables" in shown.out
+    assert "from HUSH (.env:2)" in shown.out
+    assert "s3cret" not in shown.said
+    assert (await home.run("config", "show", "-c", named, "--json")).document["variables_from"] == [
+        ".env"
+    ]
+
+
+@pytest.mark.requirement("C3")
+async def test_a_bad_entry_is_named_and_the_others_are_shown_and_checked(home: Home):
+    named = home.configure({"kit": {"url": "http://127.0.0.1:9/"}, "bad": {"urll": "x"}})
+    shown = await home.run("config", "show", "-c", named)
+    checked = await home.run("check", "-c", named, "--timeout", "1", "--json")
+    assert "did you mean 'url'? Write 'url'" in shown.said
+    assert "kit" in shown.out
+    failed = {one["server"]: one for one in checked.document if one["state"] == "failed"}
+    assert set(failed) == {"bad", "kit"}
+    assert "did you mean 'url'?" in failed["bad"]["cause"]
+    assert (await home.run("config", "validate", named)).code == 1

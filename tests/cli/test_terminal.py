@@ -169,3 +169,45 @@ async def test_a_silent_server_is_waited_for_visibly_and_can_be_left(home: Home)
             terminal.interrupt()
             ran = await terminal.ended()
     assert (ran.code, ran.out, terminal.has_cursor) == (130, "interrupted", True)
+
+
+INPUTS = {
+    "inputs": [
+        {"type": "promptString", "id": "key", "description": "The key", "password": True},
+        {"type": "pickString", "id": "region", "options": ["eu", "us"], "default": "eu"},
+    ],
+}
+
+
+@pytest.mark.requirement("C1")
+async def test_inputs_of_a_configuration_are_asked_for_and_secrets_not_echoed(home: Home):
+    async with ScriptedServer.local() as server:
+        headers = {"x-key": "${input:key}", "x-region": "${input:region}"}
+        entry = {"url": server.url, "headers": headers}
+        home.path.joinpath("mcp.json").write_text(json.dumps({**INPUTS, "servers": {"kit": entry}}))
+        async with home.terminal("call", "kit.echo", "text=x", "-c", "mcp.json") as terminal:
+            await terminal.until("The key:")
+            terminal.type("s3cret-of-mine\n")
+            await terminal.until("region (eu, us) [eu]:")
+            terminal.type("us\n")
+            ran = await terminal.ended()
+        (call,) = await server.requests(tool="echo")
+    assert ran.code == 0
+    assert (call.headers["x-key"], call.headers["x-region"]) == ("s3cret-of-mine", "us")
+    assert b"s3cret-of-mine" not in ran.raw
+
+
+@pytest.mark.requirement("C1")
+async def test_ctrl_c_ends_the_question_and_nothing_is_asked_without_a_terminal(home: Home):
+    async with ScriptedServer.local() as server:
+        entry = {"url": server.url, "headers": {"x-key": "${input:key}"}}
+        home.path.joinpath("mcp.json").write_text(json.dumps({**INPUTS, "servers": {"kit": entry}}))
+        async with home.terminal("tools", "-c", "mcp.json") as terminal:
+            await terminal.until("The key:")
+            terminal.interrupt()
+            assert (await terminal.ended()).code == 130
+        ran = await home.run("tools", "-c", "mcp.json")
+        assert ran.code != 0
+        assert "nobody answered the input 'key'" in ran.said
+        assert "at a terminal" in ran.said
+        assert await server.requests() == []

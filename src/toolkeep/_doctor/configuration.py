@@ -69,6 +69,8 @@ def waiting(configuration: Configuration) -> Iterator[Finding]:
             cause=cause,
             remedy=remedy,
         )
+    for error in configuration.set_aside:
+        yield finding_of(error)
     for name, why in configuration.disabled.items():
         yield Finding(name, Step.CONFIGURATION, State.SKIPPED, why, fault=Fault.DISABLED)
 

@@ -56,6 +56,8 @@ class Sources:
     async def read(self, config: object = None) -> Configuration:
         source = self.config if config is None else config
         if isinstance(source, Configuration):
+            if self.options.get("strict") and source.set_aside:
+                raise source.set_aside[0]
             return source
         return await asyncio.to_thread(load, source, **self.options)
 
@@ -129,6 +131,8 @@ class House:
         self.configuration = configuration
         for pending in configuration.needs_approval:
             logger.warning("%s waits for approval and is not started", pending.name)
+        for error in configuration.set_aside:
+            logger.warning("a server is skipped: %s", error)
         if self._follows:
             loop = asyncio.get_running_loop()
             self._following = loop.create_task(self._follow(), context=Context())
@@ -258,7 +262,7 @@ class House:
             await asyncio.sleep(_PAUSE)
 
     def _refuse(self, error: ConfigError) -> None:
-        logger.warning("the edited configuration is not used: %s", error)
+        logger.warning("an edit of the configuration is not used: %s", error)
         self._desk.observers.tell(EditRefused(server="", error=error))
 
     async def _follow_edits(self) -> None:

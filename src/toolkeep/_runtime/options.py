@@ -27,7 +27,8 @@ class Options(TypedDict, total=False):
     """All of them may be left out."""
 
     strict: bool
-    """One server that cannot be opened fails the opening. Otherwise it is tried again."""
+    """One server that cannot be opened, or whose configuration is wrong, fails the opening.
+    Otherwise it is tried again, or set aside."""
     functions: Iterable[Callable[..., Any]] | None
     """These join the catalogue as a server named `builtin`, with `echo` and `chat_log`."""
     permissions: PermissionsGiven | None
@@ -77,7 +78,7 @@ OF_GROUP = (
 )
 OF_CLIENTS = ("auth", "client_info", "session_rows", "store", "terminate_on_close", "cache")
 OF_QUESTIONS = ("sampling", "elicitation", "roots")
-OF_SOURCES = ("env", "cwd", "inputs", "approvals")
+OF_SOURCES = ("env", "cwd", "inputs", "approvals", "strict")
 
 
 def checked(options: Options) -> dict[str, Any]:

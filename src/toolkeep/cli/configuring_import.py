@@ -7,7 +7,6 @@ the server would not work without it, and named, with what to write in its place
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from toolkeep.cli.configuring_places import PRODUCTS, Found, Kept, read, usual
 from toolkeep.cli.configuring_values import literal_secrets, redacted, variables_of
 from toolkeep.cli.ending import DONE, FAILED, Misused
 from toolkeep.cli.screen import Screen
+from toolkeep.config.urls import our_names
 from toolkeep.errors import ConfigError
 
 Status = Literal["new", "same", "replaced", "kept"]
@@ -97,8 +97,10 @@ def _all(source: str | None, cwd: Path, screen: Screen) -> list[Found]:
 def _decided(found: Iterable[Found], target: Target, *, force: bool) -> list[Taken]:
     """Each name once: the nearest file wins."""
     taken: dict[str, Taken] = {}
-    for one in found:
-        name = _name(one.name)
+    listed = list(found)
+    names = our_names(one.name for one in listed)
+    for one in listed:
+        name = names[one.name]
         if name in taken:
             continue
         there = target.servers.get(name)
@@ -107,11 +109,6 @@ def _decided(found: Iterable[Found], target: Target, *, force: bool) -> list[Tak
             status = "same" if there == dict(one.entry) else "replaced" if force else "kept"
         taken[name] = Taken(name, one, status, literal_secrets(one.entry))
     return list(taken.values())
-
-
-def _name(name: str) -> str:
-    """One that ours can be: theirs may have blanks."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:64] or "server"
 
 
 def _write(changed: list[Taken], target: Target) -> None:

@@ -22,6 +22,8 @@ from toolkeep.config import Configuration, Origin, ServerSpec
 from toolkeep.config.draft import Draft, Entry, Input
 from toolkeep.config.inputs import Answers
 from toolkeep.config.loading import NAMED_BY, USUAL_PLACES, Surroundings
+from toolkeep.config.transports import name_for
+from toolkeep.config.urls import our_names
 
 PREDEFINED = ("workspaceFolder", "workspaceFolderBasename", "cwd", "userHome", "pathSeparator")
 """What the products' files may refer to without anybody setting it."""
@@ -48,17 +50,31 @@ class Value:
 def shown(config: str | None, server: str | None, *, every: bool, json: bool) -> int:
     screen = Screen(json)
     found = loaded(config, inputs=as_written)
-    draft = Surroundings(os.environ, Path.cwd(), Answers(as_written)).draft(config)
-    written = dict(zip(found.order, draft.entries, strict=False))
+    around = Surroundings(os.environ, Path.cwd(), Answers(as_written))
+    draft = around.draft(config)
+    written = _by_name(draft)
     for text in found.warnings:
         screen.note(f"warning: {text}")
-    servers = [_Server(found, draft, written, spec, every) for spec in _specs(found)]
+    for error in found.set_aside:
+        screen.note(f"warning: {error} (it is set aside)")
+    beside = around.beside
+    servers = [_Server(found, draft, written, spec, every, beside) for spec in _specs(found)]
     if server is not None:
         servers = [one for one in servers if one.spec.name == server]
         if not servers:
             known = ", ".join(found.order) or "none"
             raise Misused(f"no server {server!r} is configured here; there are: {known}")
-    screen.give({"servers": [one.as_dict() for one in servers], "disabled": dict(found.disabled)})
+    read = sorted({place.rpartition(":")[0] for place in beside.values()})
+    screen.give(
+        {
+            "servers": [one.as_dict() for one in servers],
+            "disabled": dict(found.disabled),
+            "set_aside": [str(error) for error in found.set_aside],
+            "variables_from": read,
+        }
+    )
+    for file in read:
+        screen.say(f"{file} is read: {len(beside)} variables, which the environment may replace\n")
     for one in servers:
         one.tell(screen)
     for name, why in found.disabled.items() if server is None else ():
@@ -84,6 +100,7 @@ class _Server:
     written: Mapping[str, Entry]
     spec: ServerSpec
     every: bool
+    beside: Mapping[str, str]
 
     @property
     def state(self) -> str:
@@ -115,20 +132,31 @@ class _Server:
     def tell(self, screen: Screen) -> None:
         waits = ": needs approval (toolkeep config approve)" if self.state != "configured" else ""
         screen.say(f"{self.spec.name}{waits}")
-        rows = [(f"  {one.key}", one.text, _source(one)) for one in self.values()]
+        rows = [(f"  {one.key}", one.text, self._source(one)) for one in self.values()]
         _table(screen, rows)
         screen.say()
+
+    def _source(self, value: Value) -> str:
+        used = ", ".join(f"{name}{self._set_by(name)}" for name in value.variables)
+        return f"{value.source}, from {used}" if used else value.source
+
+    def _set_by(self, name: str) -> str:
+        if name in self.beside:
+            return f" ({self.beside[name]})"
+        return "" if _is_set(name) else " (not set)"
+
+
+def _by_name(draft: Draft) -> dict[str, Entry]:
+    """The entries as they are written, by the names that their servers have here."""
+    named = [one.name or name_for({s.key: s.value for s in one.settings}) for one in draft.entries]
+    ours = our_names(named)
+    return {ours[name]: one for name, one in zip(named, draft.entries, strict=True)}
 
 
 def _place(origin: Origin) -> str:
     if origin.place and origin.how and str(origin) != origin.how:
         return f"{origin.place} ({origin.how})"  # as it was written, in another unit
     return str(origin)
-
-
-def _source(value: Value) -> str:
-    used = ", ".join(f"{name}{'' if _is_set(name) else ' (not set)'}" for name in value.variables)
-    return f"{value.source}, from {used}" if used else value.source
 
 
 def _is_set(name: str) -> bool:

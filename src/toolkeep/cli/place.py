@@ -55,9 +55,13 @@ def loaded(source: Any = None, **how: Any) -> Configuration:
 
 def configuration(place: Place, screen: Screen) -> Configuration:
     """What is configured. Its warnings are noted; programs may still wait for approval."""
-    found = loaded(source_of(place))
+    from toolkeep.cli.asking import at_terminal
+
+    found = loaded(source_of(place), inputs=at_terminal())
     for text in found.warnings if names_of(found) else ():  # that there is none is told as such
         screen.note(f"warning: {text}")
+    for error in found.set_aside:
+        screen.note(f"warning: {error} (it is set aside)")
     return found
 
 

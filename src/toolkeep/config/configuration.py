@@ -6,12 +6,13 @@ Frozen, and free of secrets in whatever is shown of it. Made by `loading`; compa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toolkeep.config.frozen import FrozenDict
 from toolkeep.config.redact import HIDDEN, redact_args
 from toolkeep.config.spec import ServerSpec
+from toolkeep.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ class Configuration:
     """Names of the others, each with the reason."""
     needs_approval: tuple[Pending, ...] = ()
     """Programs of a file that was found, not named. They are not among `servers`."""
+    set_aside: tuple[ConfigError, ...] = ()
+    """Why the others that were written cannot be used: one error for each, which names it."""
     origins: Origins = field(default_factory=FrozenDict[Mapping[str, Origin]], repr=False)
     """For each server and each of its keys, in our words."""
     warnings: tuple[str, ...] = ()
@@ -122,7 +125,9 @@ class Difference:
 
 
 def difference(old: Configuration, new: Configuration) -> Difference:
-    """Servers are the same if all that can be said about them is equal."""
+    """Servers are the same if all that can be said about them is equal. One whose entry was set
+    aside in the new configuration stays as it was in the old one."""
+    new = _keeping(old, new)
     before = {spec.name: spec for spec in old.servers}
     after = {spec.name for spec in new.servers}
     return Difference(
@@ -132,3 +137,13 @@ def difference(old: Configuration, new: Configuration) -> Difference:
         changed=tuple(s for s in new.servers if s.name in before and before[s.name] != s),
         unchanged=tuple(s.name for s in new.servers if before.get(s.name) == s),
     )
+
+
+def _keeping(old: Configuration, new: Configuration) -> Configuration:
+    aside = {error.server for error in new.set_aside}
+    kept = tuple(spec for spec in old.servers if spec.name in aside and spec.name not in new)
+    if not kept:
+        return new
+    order = (*new.order, *(spec.name for spec in kept if spec.name not in new.order))
+    whole = replace(new, order=order)
+    return replace(whole, servers=whole.in_order((*new.servers, *kept)))

@@ -67,6 +67,8 @@ class Entry:
     origin: Origin
     spell: Callable[[str], str] = same
     """How this dialect would write a key that is missing."""
+    fine: bool = True
+    """Whether all of its keys are understood. Otherwise it is checked, and not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Mistakes:
     """Lives while one source is read."""
 
     found: list[tuple[int, ConfigError]] = field(default_factory=list[tuple[int, ConfigError]])
+    whole: bool = False
+    """Whether one of them is no single server's: nothing of the source can be used then."""
     _told: set[str] = field(default_factory=set[str])
     """A default that is wrong is wrong for every server, and told once."""
 
@@ -100,7 +104,10 @@ class Mistakes:
         origin: Origin,
         server: str | None = None,
         key: str | None = None,
+        of_one_server: bool = False,
     ) -> None:
+        """`of_one_server`: other servers can do without it, even if it has no name to tell."""
+        self.whole = self.whole or not (of_one_server or server)
         if len(self.found) >= MOST:
             return
         error = ConfigError(
@@ -112,14 +119,27 @@ class Mistakes:
 
     def check(self) -> None:
         """Raises the first in the order of the file, if there is one."""
-        if not self.found:
-            return
-        _, first = min(self.found, key=lambda one: one[0])
-        more = len(self.found) - 1
-        said = f"{first.problem} (and {more} more)" if more else first.problem
-        raise ConfigError(
-            said, remedy=first.remedy, server=first.server, key=first.key, file=first.file
-        )
+        if self.found:
+            raise _first_of([error for _, error in self.in_order])
+
+    @property
+    def in_order(self) -> list[tuple[int, ConfigError]]:
+        return sorted(self.found, key=lambda one: one[0])
+
+    def by_server(self) -> tuple[ConfigError, ...]:
+        """One for each server that cannot be used."""
+        servers: dict[object, list[ConfigError]] = {}
+        for number, (_, error) in enumerate(self.in_order):
+            servers.setdefault(error.server or number, []).append(error)
+        return tuple(_first_of(errors) for errors in servers.values())
+
+
+def _first_of(errors: list[ConfigError]) -> ConfigError:
+    first, more = errors[0], len(errors) - 1
+    said = f"{first.problem} (and {more} more)" if more else first.problem
+    return ConfigError(
+        said, remedy=first.remedy, server=first.server, key=first.key, file=first.file
+    )
 
 
 @dataclass(slots=True)

@@ -6,11 +6,14 @@ has twice is a mistake: JSON's own rule, "the last one wins", hides half of what
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any, NoReturn, cast
+
+from dotenv.parser import parse_stream
 
 from toolkeep.config.draft import Mistakes, Steps
 from toolkeep.config.positions import lines_of_json, lines_of_toml
@@ -125,43 +128,27 @@ def parse_toml(text: str, file: str | None) -> Parsed:
     return value, lines_of_toml(text)
 
 
-_ASSIGNMENT = re.compile(
-    r"\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=[ \t]*"
-    r"(?:'(?P<raw>[^']*)'|\"(?P<quoted>(?:[^\"\\]|\\.)*)\"|(?P<bare>[^\"'\s#][^\n]*?)?)"
-    r"[ \t]*(?:(?<=\s)#.*)?",
-)
-_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", '\\"': '"', "\\\\": "\\", "\\$": "$"}
-
-
 def parse_env(text: str, file: str | None) -> Parsed:
-    """`NAME=value` lines, with quotes and comments, as python-dotenv and Docker read them; a value
-    ends with its line. Nothing is expanded here."""
+    """What python-dotenv reads: `NAME=value`, `export`, comments, and quoted values of several
+    lines; of one name twice the last counts. Nothing is expanded here."""
     values: dict[str, str] = {}
     lines: dict[Steps, int] = {}
     mistakes = Mistakes()
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.rstrip("\r")
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        found = _ASSIGNMENT.fullmatch(line)
-        if found is None:
+    for binding in parse_stream(io.StringIO(text)):
+        number = binding.original.line + _blank_lines_before(binding.original.string)
+        if binding.error or (binding.key is not None and binding.value is None):
             error = _error("not NAME=value", file, number, "Write NAME=value, or quote the value")
             mistakes.found.append((number, error))
-        elif found["name"] in values:
-            told = f"given twice, first in line {lines[(found['name'],)]}"
-            error = _error(told, file, number, "Keep one", found["name"])
-            mistakes.found.append((number, error))
-        else:
-            values[found["name"]] = _value_of(found)
-            lines[(found["name"],)] = number
+        elif binding.key is not None:
+            values[binding.key] = binding.value or ""
+            lines[(binding.key,)] = number
     mistakes.check()
     return values, lines
 
 
-def _value_of(found: re.Match[str]) -> str:
-    if found["quoted"] is not None:
-        return re.sub(r"\\.", lambda one: _ESCAPES.get(one[0], one[0]), found["quoted"])
-    return found["raw"] if found["raw"] is not None else (found["bare"] or "").strip()
+def _blank_lines_before(text: str) -> int:
+    """python-dotenv counts the blank lines before an assignment as its own."""
+    return text[: len(text) - len(text.lstrip())].count("\n")
 
 
 def _error(

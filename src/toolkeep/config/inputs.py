@@ -51,7 +51,7 @@ class Answers:
         if not isinstance(answer, str):
             raise ConfigError(
                 f"nobody answered the input {asked.id!r}",
-                remedy=f"Give inputs={{{asked.id!r}: …}}, or a function that asks",
+                remedy=f"Run it at a terminal, or give inputs={{{asked.id!r}: …}} in Python",
             )
         if asked.options and answer not in asked.options:
             raise ConfigError(

@@ -4,6 +4,8 @@ Where nothing is given, the first of these that exists: TOOLKEEP_CONFIG, toolkee
 .mcp.json, .vscode/mcp.json, and then the environment. Only one source describes the servers; the
 environment's global defaults and switches count for all of them. A file that was found and not
 named starts no program unasked (`approval`).
+
+The `.env` beside a configuration's file gives its variables; what the environment says wins.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from toolkeep.errors import ConfigError
 
 NAMED_BY = "TOOLKEEP_CONFIG"
 USUAL_PLACES = ("toolkeep.toml", "mcp.json", ".mcp.json", ".vscode/mcp.json")
+BESIDE = ".env"
 _SUFFIXES = (".json", ".toml", ".env")
 _EDITORS_FOLDERS = (".vscode", ".cursor")
 
@@ -42,14 +45,35 @@ def load(
     cwd: Path | str | None = None,
     inputs: Inputs | Answers | None = None,
     approvals: Approvals | None = None,
+    strict: bool = False,
 ) -> Configuration:
     """What `source` describes: a path, a URL, a mapping, a list, a `ServerSpec`, a server in this
-    process; None looks in the usual places. Anything wrong is a `ConfigError`.
+    process; None looks in the usual places.
+
+    A server whose entry is wrong is set aside and named (`set_aside`, and a warning), and the
+    others are used. What is wrong with the source as a whole, or leaves no server at all, is a
+    `ConfigError`; with `strict` anything is.
 
     `env` stands for this process's environment, `inputs` answers VS Code's `${input:…}`.
     """
+    found = read(source, env=env, cwd=cwd, inputs=inputs, approvals=approvals, strict=strict)
+    for error in found.set_aside:
+        warn(f"{error} (it is set aside)")
+    return found
+
+
+def read(
+    source: object,
+    *,
+    env: Mapping[str, str] | None,
+    cwd: Path | str | None,
+    inputs: Inputs | Answers | None,
+    approvals: Approvals | None,
+    strict: bool,
+) -> Configuration:
+    """As `load`, for who tells of servers that are set aside in another way than by warnings."""
     around = _surroundings(env, cwd, inputs)
-    return _settled(around.draft(source), around, approvals)
+    return _settled(around.draft(source), around, approvals, strict=strict)
 
 
 def problems(
@@ -59,14 +83,14 @@ def problems(
     cwd: Path | str | None = None,
     inputs: Inputs | Answers | None = None,
 ) -> tuple[ConfigError, ...]:
-    """All that is wrong with it, in the order of the file. `load` raises the first of them."""
+    """All that is wrong with it, in the order of the file. A strict `load` raises the first."""
     around = _surroundings(env, cwd, inputs)
     try:
         draft = around.draft(source)
     except ConfigError as error:
         return (error,)
     _settle(draft, around)
-    return tuple(error for _, error in sorted(draft.mistakes.found, key=lambda one: one[0]))
+    return tuple(error for _, error in draft.mistakes.in_order)
 
 
 def _surroundings(
@@ -87,6 +111,10 @@ class Surroundings:
     cwd: Path
     answers: Answers
     files: list[Path] = field(default_factory=list[Path])
+    beside: dict[str, str] = field(default_factory=dict[str, str])
+    """The variables of the `.env` beside the configuration, and the place of each."""
+    notes: list[str] = field(default_factory=list[str])
+    """Warnings about that file."""
 
     def draft(self, source: object) -> Draft:
         if source is None:
@@ -105,7 +133,10 @@ class Surroundings:
         for place in USUAL_PLACES:
             if reading.exists(self.cwd / place):
                 return self._from_file(Path(place), found=True)
-        draft = environment.read(Document(self.env, "environment", folder=self.cwd))
+        self._read_beside(self.cwd)
+        # Nobody has named that file, so what it wants to start is asked about.
+        found = any(environment.describes_servers(name) for name in self.beside)
+        draft = environment.read(Document(self.env, "environment", folder=self.cwd, found=found))
         if not draft.entries and not draft.mistakes.found:
             looked = ", ".join((NAMED_BY, *USUAL_PLACES, environment.LISTED))
             draft.warn(f"no server is configured; looked for {looked}", Origin())
@@ -123,6 +154,7 @@ class Surroundings:
             values, lines = parse_env(text, file)
             self.env = {**values, **self.env}
             return environment.read(Document(values, file, lines, folder, path, found))
+        self._read_beside(folder)
         if format_ == ".toml":
             value, lines = parse_toml(text, file)
         else:
@@ -130,6 +162,24 @@ class Surroundings:
             value, lines = parse_json(text, file, comments=comments)
         document = Document(value, file, lines, folder, path, found)
         return dialects.read(document, toml=format_ == ".toml")
+
+    def _read_beside(self, folder: Path) -> None:
+        """The variables of `.env`, under those of the environment. It may be another program's:
+        what cannot be read is a warning."""
+        path = folder / BESIDE
+        if not reading.exists(path):
+            return
+        file = reading.shown(path, self.cwd)
+        self.files.append(path)
+        try:
+            values, lines = parse_env(reading.text_of(path, file), file)
+        except ConfigError as error:
+            self.notes.append(f"{error.file or file}: it is not read: {error.problem}")
+            return
+        self.env = {**values, **self.env}
+        self.beside = {
+            name: f"{file}:{lines[(name,)]}" for name in values if self.env[name] == values[name]
+        }
 
     def env_file(self, folder: Path) -> Any:
         """Reads what a server's `envFile` names."""
@@ -170,13 +220,21 @@ def _settle(draft: Draft, around: Surroundings) -> Settled:
     return settle(draft, meanings, around.env_file(folder))
 
 
-def _settled(draft: Draft, around: Surroundings, approvals: Approvals | None) -> Configuration:
+def _settled(
+    draft: Draft, around: Surroundings, approvals: Approvals | None, *, strict: bool
+) -> Configuration:
     settled = _settle(draft, around)
-    draft.mistakes.check()
+    mistakes = draft.mistakes
+    if strict or mistakes.whole or not (settled.specs or draft.off):
+        mistakes.check()
+    set_aside = tuple(
+        error for error in mistakes.by_server() if error.server not in settled.disabled
+    )
     pending = _unapproved(settled, around, approvals) if draft.document.found else ()
     waiting = {one.name for one in pending}
     for spec in settled.specs:
         draft.warnings.extend(_passwords(spec, around.answers))
+    draft.warnings.extend(around.notes)
     for text in draft.warnings:
         warn(text)
     doubts = [text for spec in settled.specs for text in doubts_about(spec)]
@@ -184,9 +242,10 @@ def _settled(draft: Draft, around: Surroundings, approvals: Approvals | None) ->
         servers=tuple(spec for spec in settled.specs if spec.name not in waiting),
         disabled=FrozenDict(settled.disabled),
         needs_approval=pending,
+        set_aside=set_aside,
         origins=FrozenDict({name: FrozenDict(of) for name, of in settled.origins.items()}),
         warnings=(*draft.warnings, *doubts),
-        files=tuple(around.files),
+        files=tuple(dict.fromkeys(around.files)),
         order=tuple(settled.places),
     )
 

@@ -89,16 +89,24 @@ _MEANINGS = {
 
 def unknown_key(key: str, known: Iterable[str]) -> tuple[str, str]:
     """What is said of a key that means nothing, and what to do about it."""
-    own = key.rpartition(".")[2]
-    names = sorted(known)
-    near = get_close_matches(own.lower(), [name.lower() for name in names], n=1, cutoff=0.7)
-    if near:
-        meant = next(name for name in names if name.lower() == near[0])
-        return (
-            f"unknown key {own[:80]!r}, did you mean {meant!r}?",
-            f"Write {meant!r}, or remove it",
-        )
-    return f"unknown key {own[:80]!r}", f"Known keys: {', '.join(names)}"
+    own, names = key.rpartition(".")[2], sorted(known)
+    meant = nearest(own, names)
+    if meant is None:
+        return f"unknown key {own[:80]!r}", f"Known keys: {', '.join(names)}"
+    return f"unknown key {own[:80]!r}, did you mean {meant!r}?", f"Write {meant!r}, or remove it"
+
+
+def nearest(key: str, known: Iterable[str]) -> str | None:
+    """The known key that a misspelt one was meant to be, if one is near enough."""
+    plain: dict[str, str] = {}
+    for name in known:
+        plain.setdefault(_plain(name), name)
+    near = get_close_matches(_plain(key[:80]), plain, n=1, cutoff=0.75)
+    return plain[near[0]] if near else None
+
+
+def _plain(key: str) -> str:
+    return key.lower().replace("-", "").replace("_", "")
 
 
 _KINDS: dict[type[Any], str] = {

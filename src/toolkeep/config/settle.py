@@ -19,9 +19,11 @@ from toolkeep.config.model import Frozen
 from toolkeep.config.reach import reach
 from toolkeep.config.spec import ServerSpec
 from toolkeep.config.transports import OF_A_PROGRAM, OF_HTTP, name_for
+from toolkeep.config.urls import our_names
 from toolkeep.config.words import as_number, switch
 from toolkeep.errors import ConfigError
 
+REFERENCE = "${"
 ReadEnv = Callable[[str], Mapping[str, str]]
 Values = dict[str, Any]
 
@@ -41,9 +43,21 @@ class Settled:
 
 def settle(draft: Draft, meanings: Meanings, read_env: ReadEnv) -> Settled:
     settled = Settled()
+    _give_our_names(draft)
     for entry in draft.entries:
         _One(draft, entry, meanings, read_env).settle(settled)
     return settled
+
+
+def _give_our_names(draft: Draft) -> None:
+    """Servers that another product has named in its own way are renamed, and that is said."""
+    given = [one.name for one in draft.entries if one.name and REFERENCE not in one.name]
+    ours = our_names(given)
+    for place, entry in enumerate(draft.entries):
+        name = ours.get(entry.name or "", entry.name)
+        if name != entry.name:
+            draft.warn(f"the server {entry.name!r:.200} is called {name} here", entry.origin)
+            draft.entries[place] = replace(entry, name=name)
 
 
 @dataclass(slots=True)
@@ -68,7 +82,9 @@ class _One:
             return
         whole = self.entry.settings[0] if self.entry.settings else None
         spec = whole.value if whole and whole.key == "spec" else self._spec()
-        if isinstance(spec, ServerSpec) and self._take(settled, spec.name):
+        if not isinstance(spec, ServerSpec) or not self.entry.fine:
+            return
+        if self._take(settled, spec.name):
             settled.specs.append(spec)
             settled.origins[spec.name] = self._origins()
             if spec.command:
@@ -101,8 +117,10 @@ class _One:
         if not self.fine:
             return None
         self._fill_in(given)
-        if given.get("name") is None:
-            given["name"] = name_for(given) if self.entry.name is None else self.entry.name
+        if self.entry.name is not None and REFERENCE not in self.entry.name:
+            given["name"] = self.entry.name
+        elif given.get("name") is None:
+            given["name"] = name_for(given)
         try:
             return ServerSpec(**given) if self.fine else None
         except ConfigError:
@@ -194,7 +212,9 @@ class _One:
         """What is wrong with a key of ours, told in the author's words and place."""
         key = error.key or ""
         owner = max((one for one in self.used if _leads_to(one, key)), key=len, default=None)
-        if owner is None:
+        if owner is None and error.key == "url" and not self.entry.fine:
+            self.fine = False  # what would say where it is may be the key that is misspelt
+        elif owner is None:
             spelled = self.entry.spell(key)
             self._wrong(error.problem, error.remedy, key=spelled)
         else:
@@ -216,7 +236,14 @@ class _One:
             key = f"{setting.written}.{below}" if below else setting.written
             origin = self._place(setting, below)
             server = None if setting in self.draft.defaults else server
-        self.draft.mistakes.add(problem, remedy=remedy, origin=origin, server=server, key=key)
+        self.draft.mistakes.add(
+            problem,
+            remedy=remedy,
+            origin=origin,
+            server=server,
+            key=key,
+            of_one_server=setting is None or setting not in self.draft.defaults,
+        )
 
     def _place(self, setting: Setting, below: str) -> Origin:
         parts = below.split(".") if below else []

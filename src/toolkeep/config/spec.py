@@ -39,7 +39,7 @@ from toolkeep.config.tools import (
     ToolTags,
 )
 from toolkeep.config.transports import as_mapping, check_transport, name_for
-from toolkeep.config.urls import check_http_url, problem, with_addresses
+from toolkeep.config.urls import NAME, check_http_url, our_names, problem, with_addresses
 from toolkeep.errors import ConfigError
 
 Count = Annotated[int, Field(ge=0), Number]
@@ -55,8 +55,17 @@ def _settled(server: Any) -> Any:
     return tuple(cast("list[Any]", server)) if isinstance(server, list) else server
 
 
+def _renamed(name: Any) -> Any:
+    """A name that another product gave, as it is here."""
+    if not isinstance(name, str) or not name:
+        return name
+    ours = our_names([name])[name]
+    if ours != name:
+        warn(f"the server {name!r:.200} is called {ours} here")
+    return ours
+
+
 _MOST_SESSIONS, _MOST_PROCESSES = 128, 8
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KEY = re.compile(r"[\x21-\x7e]+")  # visible ASCII: RFC 6750 allows less, servers take more
 
 
@@ -181,7 +190,7 @@ class ServerSpec(Shown):
             name = own if isinstance(own, str) else name
             given = expand(given, os.environ if env is None else env)
             given.setdefault("name", name or name_for(given))
-            return cls(**given)
+            return cls(**{**given, "name": _renamed(given["name"])})
         except ConfigError as error:
             raise ConfigError(
                 error.problem,
@@ -199,7 +208,7 @@ class ServerSpec(Shown):
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise problem(
                 f"{name[:80]!r} is not a server name",
                 "Use 1 to 64 letters, digits, '-' and '_', beginning with one of the former",

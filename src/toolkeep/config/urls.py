@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -70,3 +71,25 @@ def name_from(url: object) -> str:
 def as_name(text: str) -> str:
     """The nearest thing to `text` that is a server's name."""
     return re.sub(r"[^A-Za-z0-9_-]", "-", text).strip("-_")[:64] or "server"
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+"""A server's name: no dot, because `server.tool` names a tool."""
+
+
+def our_names(given: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
+    """For each name the one it has here. Other products allow dots, blanks and slashes, so
+    `io.github.upstash/context7` becomes `io-github-upstash-context7`. A name that is legal stays
+    as it is; others that would become equal to one are numbered."""
+    listed = list(dict.fromkeys(given))
+    used = {*taken, *(name for name in listed if NAME.fullmatch(name))}
+    ours: dict[str, str] = {}
+    for name in listed:
+        if NAME.fullmatch(name):
+            ours[name] = name
+            continue
+        near = as_name(name)
+        numbered = (f"{near[: 63 - len(str(n))]}-{n}" for n in itertools.count(2))
+        ours[name] = near if near not in used else next(one for one in numbered if one not in used)
+        used.add(ours[name])
+    return ours

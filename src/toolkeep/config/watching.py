@@ -1,7 +1,8 @@
 """`watch`: each edit of a configuration, as the difference from what was there.
 
 An edit that cannot be read is yielded as its `ConfigError`, and the last good configuration stays:
-the next good one is compared with that. Several writes in a row are one edit. The package
+the next good one is compared with that. So is the mistake in a single server's entry: that server
+stays as it was, and the rest of the edit counts. Several writes in a row are one edit. The package
 `watchfiles` does the waiting and is needed only here; whether something has changed is decided
 here, by what the disk says about the files, so that nothing written between a reading and the next
 look goes unseen.
@@ -22,7 +23,7 @@ from anyio.to_thread import run_sync
 from toolkeep.config.approval import Approvals
 from toolkeep.config.configuration import Configuration, Difference, difference
 from toolkeep.config.inputs import Answers, Inputs
-from toolkeep.config.loading import USUAL_PLACES, load
+from toolkeep.config.loading import USUAL_PLACES, load, read
 from toolkeep.errors import ConfigError
 
 DEBOUNCE = 200
@@ -44,6 +45,7 @@ async def watch(
     cwd: Path | str | None = None,
     inputs: Inputs | None = None,
     approvals: Approvals | None = None,
+    strict: bool = False,
     notice: Notice | None = None,
 ) -> AsyncGenerator[Difference | ConfigError, None]:
     """Yields whenever the servers are others than before, until it is closed.
@@ -52,8 +54,10 @@ async def watch(
     that is raised. `notice` stands in for watchfiles.
     """
     notice = notice or _watchfiles()
-    read = partial(load, source, env=env, cwd=cwd, inputs=Answers(inputs), approvals=approvals)
-    now = since or await run_sync(read)
+    how: dict[str, Any] = {"env": env, "cwd": cwd, "approvals": approvals, "strict": strict}
+    how["inputs"] = Answers(inputs)
+    now = since or await run_sync(partial(load, source, **how))
+    again = partial(read, source, **how)
     files: frozenset[Path] = frozenset()
     ticks, seen = notice(files), None
     try:
@@ -67,11 +71,15 @@ async def watch(
                     return
                 continue
             seen, before = stamps, now
-            said = await run_sync(_compared, now, read)
+            said = await run_sync(_compared, now, again)
             if not isinstance(said, ConfigError):
                 now = said.configuration
             if said or now.needs_approval != before.needs_approval:
                 yield said
+            known = set(map(str, before.set_aside))
+            for error in now.set_aside:
+                if str(error) not in known:
+                    yield error
     finally:
         await ticks.aclose()
 

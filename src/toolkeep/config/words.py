@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolkeep.config.draft import Draft, Setting, Steps, same
+from toolkeep.config.model import nearest, unknown_key
 from toolkeep.config.spec import ServerSpec
 from toolkeep.config.tools import as_number as as_number
 from toolkeep.config.transports import TYPES
@@ -50,6 +51,8 @@ OF_ONE_SERVER = frozenset(
 )
 """What no default can say."""
 
+_REACHED_BY = ("url", "urls", "command", "server", "spec")
+
 LOCAL = "program"
 REMOTE = "remote"
 WAYS: Mapping[str, str] = {**TYPES, "local": LOCAL, "remote": REMOTE}
@@ -83,9 +86,17 @@ class Vocabulary:
 
 
 def settings_of(
-    given: Mapping[str, Any], words: Vocabulary, draft: Draft, steps: Steps, server: str | None
+    given: Mapping[str, Any],
+    words: Vocabulary,
+    draft: Draft,
+    steps: Steps,
+    server: str | None,
+    *,
+    of_one_server: bool = True,
 ) -> Iterator[Setting]:
-    """Those that are understood; the others are told."""
+    """Those that are understood; the others are told. A misspelt key of another product's is a
+    mistake where nothing else says how the server is reached."""
+    unreachable = not any(words.words.get(key) in _REACHED_BY for key in given)
     for key, value in given.items():
         origin = draft.document.origin((*steps, key))
         ours = words.words.get(key)
@@ -93,8 +104,19 @@ def settings_of(
             conversion = words.convert.get(ours)
             convert = conversion(given) if conversion else same
             yield Setting(ours, value, key, origin, (*steps, key), convert)
-        elif words.strict:
-            remedy = f"Known keys: {', '.join(sorted(words.words))}"
-            draft.mistakes.add("unknown key", remedy=remedy, origin=origin, server=server, key=key)
+        elif words.strict or (
+            unreachable and words.words.get(nearest(key, words.words) or "") in _REACHED_BY
+        ):
+            problem, remedy = unknown_key(key, words.words)
+            draft.mistakes.add(
+                problem,
+                remedy=remedy,
+                origin=origin,
+                server=server,
+                key=key,
+                of_one_server=of_one_server,
+            )
         elif key not in words.silent:
-            draft.warn(f"the key {key[:80]!r} means nothing to toolkeep", origin, server)
+            meant = nearest(key, words.words)
+            hint = f", did you mean {meant!r}?" if meant else ""
+            draft.warn(f"the key {key[:80]!r} means nothing to toolkeep{hint}", origin, server)

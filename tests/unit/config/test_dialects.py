@@ -123,7 +123,7 @@ def test_vscode_with_inputs_and_comments(tmp_path: Path):
 )
 def test_an_input_that_nobody_answers_is_a_mistake(tmp_path: Path, inputs: Any):
     with pytest.raises(ConfigError) as caught:
-        load(vscode(tmp_path), env={}, inputs=inputs)
+        load(vscode(tmp_path), env={}, inputs=inputs, strict=True)
     assert caught.value.server in ("perplexity", "github")
     assert caught.value.key in ("env.PERPLEXITY_API_KEY", "url")
     assert caught.value.remedy

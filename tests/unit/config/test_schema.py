@@ -37,7 +37,6 @@ BAD = [
     f"[servers.a]\n{PLACE}\nmax_in_flight = 0",
     f"[servers.a]\n{PLACE}\ntype = 'pigeon'",
     f"[servers.a]\n{PLACE}\nheaders.x = 5",
-    f"[servers.'a.b']\n{PLACE}",
     "[servers.a]\ncommand = 'x'\nargs = '-v'",
     "[servers]\na = 5",
     "[defaults]\nurl = 'http://localhost:1/'",

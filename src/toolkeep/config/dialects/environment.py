@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from toolkeep.config.configuration import Origin
 from toolkeep.config.dialects.plain import entries
 from toolkeep.config.draft import Document, Draft, Entry, Setting, same
 from toolkeep.config.formats import parse_json
+from toolkeep.config.model import nearest
 from toolkeep.config.tools import guides_of
 from toolkeep.config.words import OF_OTHERS, OURS, Vocabulary, switch
 from toolkeep.errors import ConfigError
@@ -114,10 +116,18 @@ def _tell(draft: Draft, variable: str, servers: Mapping[str, object]) -> None:
     origin = draft.document.origin((variable,))
     for name in servers:
         if variable.startswith(f"{PREFIX}{name}_"):
-            remedy = f"Known: {', '.join(f'{PREFIX}{name}_{key}' for key in KEYS)}"
+            known = [f"{PREFIX}{name}_{key}" for key in KEYS]
+            meant = nearest(variable, known)
+            problem = f"unknown key {variable[:80]!r}"
+            problem += f", did you mean {meant!r}?" if meant else ""
+            remedy = f"Write {meant}, or unset it" if meant else f"Known: {', '.join(known)}"
             draft.mistakes.add(
-                "unknown key", remedy=remedy, origin=origin, server=name.lower(), key=variable
+                problem, remedy=remedy, origin=origin, server=name.lower(), key=variable
             )
+            draft.entries[:] = [
+                replace(one, fine=False) if one.name == name.lower() else one
+                for one in draft.entries
+            ]
             return
     draft.warn(f"{variable} means nothing here: it names no server, or no key of ours", origin)
 
@@ -141,6 +151,10 @@ def _read_list(draft: Draft, text: str) -> None:
     inner.mistakes, inner.warnings = draft.mistakes, draft.warnings
     entries(inner, cast("object", value), WORDS, ())
     draft.entries.extend(inner.entries)
+
+
+def describes_servers(variable: str) -> bool:
+    return variable == LISTED or (variable.startswith(PREFIX) and all(split(variable)))
 
 
 def switched_off(env: Mapping[str, str], draft: Draft) -> str:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from toolkeep.config.dialects.plain import entries
 from toolkeep.config.draft import Draft
-from toolkeep.config.model import kind_of
+from toolkeep.config.model import kind_of, unknown_key
 from toolkeep.config.words import OF_ONE_SERVER, OURS, Vocabulary, settings_of
 
 FRAME = ("servers", "defaults")
@@ -25,12 +25,14 @@ def read(draft: Draft) -> None:
     for key in given:
         if key not in FRAME:
             origin = draft.document.origin((key,))
+            problem, _ = unknown_key(str(key), FRAME)
             remedy = "Write [servers.name] and [defaults]"
-            draft.mistakes.add("unknown key", remedy=remedy, origin=origin, key=key)
+            draft.mistakes.add(problem, remedy=remedy, origin=origin, key=key)
     defaults = given.get("defaults", {})
     if isinstance(defaults, Mapping):
         found = cast("Mapping[str, Any]", defaults)
-        draft.defaults.extend(settings_of(found, DEFAULTS, draft, ("defaults",), None))
+        settings = settings_of(found, DEFAULTS, draft, ("defaults",), None, of_one_server=False)
+        draft.defaults.extend(settings)
     else:
         problem = f"defaults are a table, not {kind_of(defaults)}"
         origin = draft.document.origin(("defaults",))

@@ -86,6 +86,7 @@ def entry(
             origin=origin,
             server=name,
             key=str(steps[-1]) if steps else None,
+            of_one_server=bool(steps),
         )
 
 
@@ -93,18 +94,20 @@ def _from_mapping(
     draft: Draft, given: Mapping[str, Any], words: Vocabulary, steps: Steps, name: str | None
 ) -> Entry:
     origin, own = draft.document.origin(steps), given.get("name")
-    if name is None:
-        settings = settings_of(given, words, draft, steps, own if isinstance(own, str) else None)
-        return Entry(own if isinstance(own, str) else None, tuple(settings), origin)
-    if own is not None and own != name:
+    known = name if name is not None else own if isinstance(own, str) else None
+    if name is not None and own is not None and own != name:
         draft.warn("its 'name' is passed over: the key above it is its name", origin, name)
-    rest = {key: value for key, value in given.items() if key != "name"}
-    return Entry(name, tuple(settings_of(rest, words, draft, steps, name)), origin)
+    rest = {key: value for key, value in given.items() if key != "name" or name is None}
+    before = len(draft.mistakes.found)
+    settings = tuple(settings_of(rest, words, draft, steps, known))
+    return Entry(known, settings, origin, fine=len(draft.mistakes.found) == before)
 
 
 def _is_text(draft: Draft, key: object, steps: Steps, server: str | None = None) -> bool:
     if not isinstance(key, str):
         problem = f"a key is a text, not {kind_of(key)}"
         origin = draft.document.origin(steps)
-        draft.mistakes.add(problem, remedy="Correct the key", origin=origin, server=server)
+        draft.mistakes.add(
+            problem, remedy="Correct the key", origin=origin, server=server, of_one_server=True
+        )
     return isinstance(key, str)

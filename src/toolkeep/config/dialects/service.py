@@ -33,14 +33,21 @@ def read(draft: Draft) -> None:
     entries(draft, given.get("mcp_servers", []), WORDS, (*steps, "mcp_servers"))
 
 
+def obey_switch(draft: Draft, value: object, steps: Steps) -> None:
+    """A switch for all servers of the document."""
+    on = switch(value)
+    if on is None:
+        origin, key = draft.document.origin(steps), ".".join(map(str, steps))
+        remedy = "Write true or false"
+        draft.mistakes.add("neither true nor false", remedy=remedy, origin=origin, key=key)
+    elif not on:
+        draft.off = f"{steps[-1]} is false"
+
+
 def _read_key(draft: Draft, key: str, value: object, steps: Steps) -> None:
     origin = draft.document.origin(steps)
-    if key == "enable_mcp":
-        on = switch(value)
-        if on is None:
-            problem, remedy = "neither true nor false", "Write true or false"
-            draft.mistakes.add(problem, remedy=remedy, origin=origin, key=".".join(map(str, steps)))
-        draft.off = "enable_mcp is false" if on is False else ""
+    if key in ("enable_mcp", "enable_mcp_tools"):
+        obey_switch(draft, value, steps)
     elif key in OURS and key not in OF_ONE_SERVER:
         draft.defaults.append(Setting(OURS[key], value, key, origin, steps))
     elif key != "mcp_servers":
