@@ -374,8 +374,10 @@ async def test_a_part_of_a_header_that_the_server_quotes_is_not_shown(
         prefix = ": a stream\n\n" if answer == "sse" else None
         await act.server.script(Rule(tool="record", do=Behaviour(error=said, sse_prefix=prefix)))
         await act.expect(CallRejected, call(act))
-        failure = act.errors[0].failure  # type: ignore[attr-defined]
-        assert failure.data == [{"***": ["***"]}]
+        error = act.errors[0]
+        assert isinstance(error, CallRejected)
+        assert error.failure is not None
+        assert error.failure.data == [{"***": ["***"]}]
 
 
 class Rotating:

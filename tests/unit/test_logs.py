@@ -56,7 +56,7 @@ async def test_a_tools_name_forges_no_log_line(lines: io.StringIO):
     assert "CRITICAL" in lines.getvalue(), "it was logged, in its line"
 
 
-def _failing(tool: Any) -> bool:
+def _failing(tool: Any, context: object) -> bool:
     raise RuntimeError(tool.name)
 
 

@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import to_jsonable_python
 
@@ -42,8 +42,8 @@ class Calling:
 
     def __init__(self, core: Core, wanted: Wanted) -> None:
         self._core, self._server = core, core.spec.name
-        given: object = wanted.name
-        self._name = given if isinstance(given, str) else repr(given)[:200]
+        name = cast("object", wanted.name)
+        self._name = name if isinstance(name, str) else repr(name)[:200]
         self._wanted = wanted
         timeout = core.spec.timeouts.call if wanted.timeout is None else wanted.timeout
         self._legs = Legs(core, timeout)

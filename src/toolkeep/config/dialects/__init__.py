@@ -34,11 +34,11 @@ FRAMES = ("mcpServers", "servers", "mcp_servers", "tool_service")
 
 def read(document: Document, *, toml: bool = False) -> Draft:
     """What the document says, in our words."""
-    draft = Draft(document)
-    if not isinstance(document.value, Mapping):
+    draft, value = Draft(document), cast("object", document.value)
+    if not isinstance(value, Mapping):
         plain.read(draft)
         return draft
-    given = _without_switches(draft, cast("Mapping[Any, object]", document.value))
+    given = _without_switches(draft, cast("Mapping[Any, object]", value))
     if "mcpServers" in given:
         products.read(draft)
     elif "tool_service" in given or "mcp_servers" in given:
