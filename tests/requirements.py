@@ -101,6 +101,8 @@ REQUIREMENTS: dict[str, str] = {
     "O1": "One stream of events feeds logs, traces, metrics and usage figures.",
     "O2": "The command line lists, calls, watches and checks.",
     "O3": "One line after opening says how many servers are healthy.",
+    # State that processes share
+    "D1": "Memory, SQLite and Redis pass one public suite for stores; sealed encrypts any.",
     # Also
     "F1": "Results of read-only tools may be cached, bounded, by principal.",
     "F2": "Several calls run as one program, with one deadline and an account of what ran.",

@@ -45,6 +45,7 @@ FLOORS: list[tuple[str, str, str]] = [
     ("_engine", "clients, connections, the way of a call", PLAIN),
     ("_wire", "HTTP, processes, streams, JSON-RPC", PLAIN),
     ("auth stores", "credentials; where sessions and results are kept", BLUE),
+    ("state", "what processes share: one store, three drivers", BLUE),
     ("_rules", "every decision, and nothing else: no clock, no network", GREEN),
     ("config", "what you said, checked and frozen", SAND),
     ("events context results errors failures _files _logs", "the words for all of it", SAND),

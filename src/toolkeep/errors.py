@@ -14,6 +14,8 @@
       AuthNeeded                      the server wants credentials that we do not have
       InvalidArguments(ValueError)    ours, before anything was sent
       RemoteProtocolError             the server does not speak the protocol
+      StoreUnavailable                the store did not answer in time, or refused
+        SealBroken                    what is stored does not open with the configured keys
       CallError                       one call failed; `.delivery` says whether it ran
         CallNotDelivered              certainly did not run
           CallNotSentInTime(TimeoutError)
@@ -54,7 +56,9 @@ __all__ = [
     "NotPermitted",
     "RemoteProtocolError",
     "ResultTooLarge",
+    "SealBroken",
     "ServerUnavailable",
+    "StoreUnavailable",
     "ToolkeepError",
     "UnknownPrompt",
     "UnknownResource",
@@ -195,6 +199,21 @@ class AuthNeeded(_AboutServer):
 
 class RemoteProtocolError(_AboutServer):
     """What answers at this address does not speak the protocol."""
+
+
+class StoreUnavailable(ToolkeepError):
+    """The store did not answer in time, or refused. What was asked of it may have happened.
+
+    `.store` names the store without the secrets of its URL.
+    """
+
+    def __init__(self, problem: str, *, store: str, remedy: str = "") -> None:
+        self.store, self.problem, self.remedy = store, problem, remedy
+        super().__init__(f"{store}: {problem}. {remedy}" if remedy else f"{store}: {problem}")
+
+
+class SealBroken(StoreUnavailable):
+    """What is stored does not open with the configured keys, or is not where it was written."""
 
 
 class InvalidArguments(ToolkeepError, ValueError):

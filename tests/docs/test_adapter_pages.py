@@ -80,6 +80,7 @@ OURS = [
 def made(kind: type[ToolkeepError], delivery: Delivery = Delivery.UNKNOWN) -> ToolkeepError:
     given: dict[str, Any] = {
         "server": "notes",
+        "store": "memory:",
         "tool": "add",
         "delivery": delivery,
         "problems": PROBLEMS,

@@ -1,6 +1,7 @@
 """How often, how long and until when: the budgets of calls, and of what servers have us do.
 
-`TokenBucket` bounds the replays of a whole server, so that an outage causes no storm. `Backoff`
+`TokenBucket` bounds the replays of a whole server, so that an outage causes no storm;
+`take_tokens` is the same bucket as one number, for those that processes share. `Backoff`
 says how long to wait before the next attempt. `Deadline` is the one deadline of a call, handed down
 instead of nested timeouts. `reopening_pause` and `Pace` bound how often a server can make us open a
 stream or list again, whatever it says. Nothing here reads a clock or throws dice: `now` is any
@@ -12,7 +13,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["LEAST_PAUSE", "Backoff", "Deadline", "Pace", "TokenBucket", "reopening_pause"]
+__all__ = [
+    "LEAST_PAUSE",
+    "Backoff",
+    "Deadline",
+    "Pace",
+    "TokenBucket",
+    "reopening_pause",
+    "take_tokens",
+]
 
 ROUNDING = 1e-9
 """Ten refills of a tenth are a whole token, whatever floating point makes of the sum."""
@@ -22,6 +31,9 @@ LEAST_PAUSE = 0.1
 _HIGHEST_FLOOR = 1.0
 """Seconds: the floor under the pause after a row of streams that ended at once."""
 _MOST_DOUBLINGS = 10
+
+SHARED_ROUNDING = 1e-6
+"""Seconds. A float that holds the time since the epoch is exact to a quarter of this."""
 
 
 class TokenBucket:
@@ -54,6 +66,22 @@ class TokenBucket:
             return False
         self._tokens = max(0.0, self._tokens - 1)
         return True
+
+
+def take_tokens(
+    full_at: float, now: float, *, rate: float, burst: float, cost: float
+) -> tuple[float, float]:
+    """Take `cost` tokens from a bucket that is full at the time `full_at`.
+
+    Returns the new `full_at` and 0, or the old one and the seconds until the tokens are there. A
+    bucket is never further from full than `burst` tokens, so that a clock that was set back costs
+    one burst at most.
+    """
+    full_at = min(max(full_at, now), now + burst / rate)
+    wait = full_at + (cost - burst) / rate - now
+    if wait > SHARED_ROUNDING:
+        return full_at, wait
+    return full_at + cost / rate, 0.0
 
 
 @dataclass(frozen=True, slots=True)

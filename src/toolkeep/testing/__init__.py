@@ -1,7 +1,8 @@
 """Test kit for MCP clients and agents: a scriptable server and a fault proxy, on the standard
 library alone.
 
-It knows nothing of the rest of `toolkeep`, so any MCP client can be tested with it.
+It knows nothing of the rest of `toolkeep`, so any MCP client can be tested with it. The module
+`toolkeep.testing.store_suite`, which tests drivers of `toolkeep.state`, is beside it.
 """
 
 from toolkeep.testing.losses import (

@@ -13,6 +13,7 @@ from toolkeep._rules.budget import (
     Pace,
     TokenBucket,
     reopening_pause,
+    take_tokens,
 )
 
 moments = st.floats(min_value=0, max_value=1e6)
@@ -196,3 +197,30 @@ def test_after_a_quiet_time_work_is_done_at_once_again():
     pace.done(100.0)
     assert pace.wait(104.9) > 0
     assert pace.wait(105.1) == 0
+
+
+@pytest.mark.requirement("D1")
+@given(
+    rate=st.floats(0.01, 100),
+    burst=st.floats(1, 50),
+    waits=st.lists(st.floats(0, 5), max_size=60),
+)
+def test_a_shared_bucket_never_gives_more_than_its_burst_and_its_rate(rate, burst, waits):
+    now, full_at, taken = 1e9, 0.0, 0
+    for wait in waits:
+        now += wait
+        full_at, refused = take_tokens(full_at, now, rate=rate, burst=burst, cost=1)
+        taken += not refused
+    assert taken <= burst + (now - 1e9) * rate + len(waits) * rate * 1e-6 + 1e-6
+
+
+def test_a_shared_bucket_says_how_long_and_then_gives():
+    full_at, wait = take_tokens(0, 100, rate=2, burst=2, cost=2)
+    assert (full_at, wait) == (101, 0)
+    full_at, wait = take_tokens(full_at, 100, rate=2, burst=2, cost=1)
+    assert (full_at, wait) == (101, 0.5)
+    assert take_tokens(full_at, 100.5, rate=2, burst=2, cost=1) == (101.5, 0)
+
+
+def test_a_clock_that_was_set_back_costs_a_shared_bucket_one_burst_at_most():
+    assert take_tokens(5000, 100, rate=2, burst=4, cost=1) == (102, 0.5)

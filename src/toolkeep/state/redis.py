@@ -1,0 +1,572 @@
+"""The store of many machines: Redis 6.2 or newer, or Valkey; one server, Sentinel, or Cluster.
+
+Every operation is one command with one key, so each is one round trip and fits any slot of a
+cluster. What must be atomic is a Lua script. Nothing is sent twice: redis-py's retries are off,
+because a command whose answer was lost may have run. The clock is that of the Redis server.
+
+A key in Redis is the kind, a colon and the name: `v:` values, `l:` leases, `b:` buckets, `s:` logs
+(streams). A channel is `c`, the number of the database, a colon and the name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import importlib
+import math
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from toolkeep.errors import ConfigError, WrongLoop
+from toolkeep.state.memory import Channels
+from toolkeep.state.store import (
+    TIMEOUT,
+    Entry,
+    Lease,
+    StoreUnavailable,
+    check_append,
+    check_lease,
+    check_message,
+    check_name,
+    check_put,
+    check_read,
+    check_take,
+    check_version,
+)
+
+__all__ = ["RedisStore"]
+
+STAMP = 16
+"""Digits of a version or token, which stand before the content. Enough until the year 2286."""
+
+NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local function stamp(number) return string.format('%016.0f', number) end
+"""
+
+PUT = f"""{NOW}
+local last = tonumber(redis.call('GETRANGE', KEYS[1], 0, 15)) or 0
+if ARGV[3] ~= '' and tonumber(ARGV[3]) ~= last then return false end
+local version = math.max(last + 1, now)
+if ARGV[2] == '' then
+  redis.call('SET', KEYS[1], stamp(version) .. ARGV[1])
+else
+  redis.call('SET', KEYS[1], stamp(version) .. ARGV[1], 'PX', ARGV[2])
+end
+return version
+"""
+
+DELETE = """
+local last = tonumber(redis.call('GETRANGE', KEYS[1], 0, 15)) or 0
+if ARGV[1] ~= '' and tonumber(ARGV[1]) ~= last then return 0 end
+return redis.call('DEL', KEYS[1])
+"""
+
+LEASE = f"""{NOW}
+local kept = redis.call('GET', KEYS[1])
+if kept and #kept > 16 then return false end
+local token = math.max(now, (tonumber(kept) or 0) + 1)
+redis.call('SET', KEYS[1], stamp(token) .. ARGV[1], 'PX', ARGV[2])
+return token
+"""
+
+RENEW = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+"""
+
+# The token stays for a minute, so that the next one is greater also if the clock is set back or a
+# replica with another clock takes over. A server without memory refuses SET, but not DEL.
+RELEASE = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+local kept = redis.pcall('SET', KEYS[1], string.sub(ARGV[1], 1, 16), 'PX', 60000)
+if type(kept) == 'table' and kept.err then redis.call('DEL', KEYS[1]) end
+return 1
+"""
+
+# The same as `_rules.budget.take_tokens`, in microseconds.
+TAKE = f"""{NOW}
+local rate, burst, cost = ARGV[1] / 1000000, tonumber(ARGV[2]), tonumber(ARGV[3])
+local full = tonumber(redis.call('GET', KEYS[1])) or now
+full = math.min(math.max(full, now), now + burst / rate)
+local wait = full + (cost - burst) / rate - now
+if wait > 1 then return string.format('%.0f', wait) end
+full = full + cost / rate
+redis.call('SET', KEYS[1], string.format('%.3f', full), 'PX', math.ceil((full - now) / 1000))
+return '0'
+"""
+
+APPEND = f"""{NOW}
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+local position = now
+if last then position = math.max(now, tonumber(string.match(last[1], '%d+')) + 1) end
+redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[2], string.format('%.0f-0', position), 'e', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return position
+"""
+
+BATCH = 500
+"""Names that one SCAN looks at."""
+
+PING_TIME = 5.0
+"""Seconds without a word after which the listening connection is tested; twice that, and it is
+replaced."""
+
+FIRST_PAUSE, LAST_PAUSE = 0.05, 1.0
+"""Seconds between attempts to listen again."""
+
+SENTINEL_PORT = 26379
+
+OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "sentinel_username", "sentinel_password")
+"""What the query of a URL may say, in the words of redis-py."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """What a URL says."""
+
+    mode: str
+    """"", "sentinel" or "cluster"."""
+    hosts: tuple[tuple[str, int], ...]
+    master: str
+    db: int
+    name: str
+    """The URL without its secrets."""
+    options: dict[str, Any] = field(repr=False)
+    sentinel_options: dict[str, Any] = field(repr=False)
+
+
+def parse(url: str) -> Address:
+    """Raises ConfigError, which quotes no secret."""
+    parts = urlsplit(url)
+    scheme = re.fullmatch(r"(rediss?)(?:\+(sentinel|cluster))?", parts.scheme)
+    if scheme is None:
+        raise _wrong(f"{parts.scheme!r} is not a scheme of Redis", "Write redis:// or rediss://")
+    mode = scheme[2] or ""
+    login, _, places = parts.netloc.rpartition("@")
+    port = SENTINEL_PORT if mode == "sentinel" else 6379
+    hosts = tuple(_host(one, port) for one in places.split(","))
+    if len(hosts) > 1 and not mode:
+        raise _wrong("several hosts", "Write redis+sentinel:// or redis+cluster://")
+    master, db = _path(parts.path, mode)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for option in query:
+        if option not in OPTIONS:
+            raise _wrong(f"the option {option!r} is unknown", f"There are {', '.join(OPTIONS)}")
+    username, _, password = login.partition(":")
+    options = {"username": unquote(username) or None, "password": unquote(password) or None}
+    tls: dict[str, Any] = {"ssl": True} if scheme[1] == "rediss" else {}
+    tls |= {name: value for name, value in query.items() if name.startswith("ssl_")}
+    if tls and "ssl" not in tls:
+        raise _wrong("options of TLS without TLS", "Write rediss://")
+    sentinel = {
+        name.removeprefix("sentinel_"): value
+        for name, value in query.items()
+        if name.startswith("sentinel_")
+    }
+    name = f"{parts.scheme}://{places}{parts.path}"
+    return Address(mode, hosts, master, db, name, options | tls, sentinel | tls)
+
+
+def _host(place: str, port: int) -> tuple[str, int]:
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:]+)(?::(\d{1,5}))?", place)
+    if found is None:
+        raise _wrong(f"{place!r} is not a host", "Write redis://host:6379/0")
+    return found[1].strip("[]"), int(found[2] or port)
+
+
+def _path(path: str, mode: str) -> tuple[str, int]:
+    master, rest = "", path.strip("/")
+    if mode == "sentinel":
+        master, _, rest = rest.partition("/")
+    if mode == "sentinel" and not master:
+        raise _wrong("no name of the primary", "Write redis+sentinel://host1,host2/name")
+    if rest and not rest.isdecimal():
+        raise _wrong(f"{rest!r} is not a number of a database", "Write redis://host:6379/0")
+    if mode == "cluster" and rest not in ("", "0"):
+        raise _wrong("a cluster has no numbered databases", "Write redis+cluster://host1,host2")
+    return unquote(master), int(rest or 0)
+
+
+def _wrong(problem: str, remedy: str) -> ConfigError:
+    return ConfigError(f"the URL of the store: {problem}", remedy=remedy)
+
+
+class RedisStore:
+    """A store in Redis or Valkey, for the event loop and the process that first uses it.
+
+    The user needs the permissions `~?:* &c* +@read +@write +@scripting +@pubsub +time`. Use a
+    server that evicts nothing (`maxmemory-policy noeviction`): an evicted lease could be held
+    twice. A failover may lose the last writes, also a lease: fencing tokens are for that.
+    """
+
+    def __init__(self, url: str, *, timeout: float = TIMEOUT, max_connections: int = 32) -> None:
+        self._address = parse(url)
+        self._library = _library()
+        self.timeout, self.max_connections = timeout, max_connections
+        self._channels = Channels()
+        self._session: Session | None = None
+
+    def __repr__(self) -> str:
+        return f"<RedisStore {self._address.name}>"
+
+    async def get(self, key: str) -> Entry | None:
+        check_name(key)
+        found = await self._command("GET", f"v:{key}")
+        if found is None:
+            return None
+        if not found[:STAMP].isdigit():
+            raise self._unavailable(f"{key!r} holds what toolkeep did not write", "Delete it")
+        return Entry(found[STAMP:], int(found[:STAMP]))
+
+    async def put(
+        self, key: str, value: bytes, *, ttl: float | None = None, if_version: int | None = None
+    ) -> int | None:
+        check_put(key, value, ttl, if_version)
+        expiry = "" if ttl is None else _milliseconds(ttl)
+        return await self._script(PUT, f"v:{key}", value, expiry, _or_empty(if_version))
+
+    async def delete(self, key: str, *, if_version: int | None = None) -> bool:
+        check_version(key, if_version)
+        return bool(await self._script(DELETE, f"v:{key}", _or_empty(if_version)))
+
+    async def scan(self, prefix: str) -> AsyncIterator[str]:
+        pattern = "v:" + re.sub(r"([*?\[\]\\^])", r"\\\1", prefix) + "*"
+        for target in await self._scanned():
+            cursor = b"0"
+            while True:
+                cursor, names = await self._command(
+                    *("SCAN", cursor, "MATCH", pattern, "COUNT", BATCH), **target
+                )
+                for name in names:
+                    yield name.decode()[2:]
+                if int(cursor) == 0:
+                    break
+
+    async def lease(self, key: str, ttl: float) -> Lease | None:
+        check_lease(key, ttl)
+        holder = secrets.token_hex(16)
+        token = await self._script(LEASE, f"l:{key}", holder, _milliseconds(ttl))
+        return None if token is None else Lease(key, token, holder)
+
+    async def renew(self, lease: Lease, ttl: float) -> bool:
+        check_lease(lease.key, ttl)
+        return bool(await self._script(RENEW, f"l:{lease.key}", _held(lease), _milliseconds(ttl)))
+
+    async def release(self, lease: Lease) -> None:
+        await self._script(RELEASE, f"l:{lease.key}", _held(lease))
+
+    async def take(self, key: str, *, rate: float, burst: float, cost: float = 1.0) -> float:
+        check_take(key, rate, burst, cost)
+        return int(await self._script(TAKE, f"b:{key}", rate, burst, cost)) / 1_000_000
+
+    async def append(self, log: str, entry: bytes, *, max_entries: int, ttl: float) -> int:
+        check_append(log, entry, max_entries, ttl)
+        return await self._script(APPEND, f"s:{log}", entry, max_entries, _milliseconds(ttl))
+
+    async def read(self, log: str, after: int = 0, *, limit: int = 100) -> list[tuple[int, bytes]]:
+        check_read(log, limit)
+        found = await self._command("XRANGE", f"s:{log}", f"{after + 1}-0", "+", "COUNT", limit)
+        return [(int(place.partition(b"-")[0]), fields[b"e"]) for place, fields in found]
+
+    async def publish(self, channel: str, message: bytes) -> None:
+        check_message(channel, message)
+        await self._command("PUBLISH", self._channel(channel), message)
+
+    @asynccontextmanager
+    async def subscribe(self, channel: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        check_name(channel)
+        listener, name = self._open().listener, self._channel(channel)
+        with self._channels.subscription(name) as messages:
+            try:
+                async with self._answering():
+                    await listener.add(name)
+                yield messages
+            finally:
+                messages.leave()
+                await listener.remove(name)
+
+    async def aclose(self) -> None:
+        self._channels.close()
+        session, self._session = self._session, None
+        if session is not None and session.is_here():
+            await session.aclose()
+
+    def _channel(self, name: str) -> str:
+        # Channels belong to the whole server, not to one of its numbered databases.
+        return f"c{self._address.db}:{name}"
+
+    def _open(self) -> Session:
+        session = self._session
+        if session is None or session.is_gone():
+            session = self._session = Session(
+                self._address, self._library, self._channels, self.timeout, self.max_connections
+            )
+        elif not session.is_here():
+            raise WrongLoop(
+                f"{self._address.name}: this store was opened in another event loop."
+                " Close it there with aclose(), or open another one here"
+            )
+        return session
+
+    async def _scanned(self) -> list[dict[str, Any]]:
+        """What tells SCAN where to look: nothing, or each primary of a cluster."""
+        if self._address.mode != "cluster":
+            return [{}]
+        session = self._open()
+        async with self._answering():
+            await session.client.initialize()
+        return [{"target_nodes": node} for node in session.client.get_primaries()]
+
+    async def _script(self, text: str, key: str, *values: object) -> Any:
+        try:
+            return await self._command("EVALSHA", _digest(text), 1, key, *values)
+        except self._library.exceptions.NoScriptError:
+            return await self._command("EVAL", text, 1, key, *values)  # and it is known from now on
+
+    async def _command(self, *parts: object, **target: Any) -> Any:
+        session = self._open()
+        async with self._answering(), session.free:
+            return await session.client.execute_command(*parts, **target)
+
+    @asynccontextmanager
+    async def _answering(self) -> AsyncGenerator[None]:
+        errors = self._library.exceptions
+        try:
+            async with asyncio.timeout(self.timeout):
+                yield
+        except TimeoutError:
+            raise self._unavailable(f"no answer within {self.timeout:g} s") from None
+        except errors.NoScriptError:
+            raise
+        # Without its cause: the text of an answer may quote what was sent.
+        except (errors.RedisError, OSError) as error:
+            raise self._unavailable(*_explained(error)) from None
+
+    def _unavailable(self, problem: str, remedy: str = "") -> StoreUnavailable:
+        return StoreUnavailable(problem, store=self._address.name, remedy=remedy)
+
+
+class Session:
+    """The connections of one store in one event loop."""
+
+    def __init__(
+        self,
+        address: Address,
+        library: Any,
+        channels: Channels,
+        timeout: float,
+        max_connections: int,
+    ) -> None:
+        self._loop, self._process = asyncio.get_running_loop(), os.getpid()
+        self._address, self._library = address, library
+        self.free = asyncio.Semaphore(max_connections)
+        self._options: dict[str, Any] = {
+            **address.options,
+            # Below ours, so that redis-py itself sees that a node of a cluster is gone.
+            "socket_timeout": timeout * 0.9,
+            "socket_connect_timeout": timeout * 0.6,
+            "retry": library.asyncio.retry.Retry(library.backoff.NoBackoff(), 0),
+            "max_connections": max_connections + 2,
+            "protocol": 2,
+        }
+        self._sentinels: list[Any] = []
+        self.client = self._connect()
+        self.listener = Listener(self, channels)
+
+    def _connect(self) -> Any:
+        asyncio_, address = self._library.asyncio, self._address
+        if address.mode == "cluster":
+            nodes = [asyncio_.cluster.ClusterNode(*host) for host in address.hosts]
+            return asyncio_.RedisCluster(startup_nodes=nodes, **self._options)
+        if address.mode == "sentinel":
+            share = self._options["socket_timeout"] / (len(address.hosts) + 1)
+            sentinel = asyncio_.Sentinel(
+                address.hosts,
+                sentinel_kwargs={
+                    **self._options,
+                    "username": None,
+                    "password": None,
+                    **address.sentinel_options,
+                    "socket_timeout": share,
+                    "socket_connect_timeout": share,
+                },
+            )
+            self._sentinels = sentinel.sentinels
+            return sentinel.master_for(address.master, db=address.db, **self._options)
+        return self._single(*address.hosts[0])
+
+    def _single(self, host: str, port: int) -> Any:
+        return self._library.asyncio.Redis(
+            host=host, port=port, db=self._address.db, **self._options
+        )
+
+    def is_here(self) -> bool:
+        return self._loop is asyncio.get_running_loop() and self._process == os.getpid()
+
+    def is_gone(self) -> bool:
+        return self._loop.is_closed() or self._process != os.getpid()
+
+    async def aclose(self) -> None:
+        await self.listener.aclose()
+        for client in (self.client, *self._sentinels):
+            with contextlib.suppress(self._library.exceptions.RedisError, OSError):
+                await client.aclose()
+
+    @asynccontextmanager
+    async def subscriber(self) -> AsyncGenerator[Any]:
+        """A connection to listen on. In a cluster every node hears every message."""
+        client = self.client
+        if self._address.mode == "cluster":
+            await client.initialize()
+            node = client.get_random_node()
+            client = self._single(node.host, node.port)
+        subscriber = client.pubsub()
+        try:
+            yield subscriber
+        finally:
+            await subscriber.aclose()
+            if client is not self.client:
+                await client.aclose()
+
+
+class Listener:
+    """The task that listens for as long as there are subscriptions, and connects again."""
+
+    def __init__(self, session: Session, channels: Channels) -> None:
+        self._session, self._channels = session, channels
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._subscriber: Any = None
+        self._heard: dict[str, asyncio.Event] = {}
+        """By channel: whether Redis has confirmed the subscription on this connection."""
+
+    async def add(self, channel: str) -> None:
+        """Returns when messages arrive. The caller bounds the wait."""
+        heard = self._heard.setdefault(channel, asyncio.Event())
+        async with self._lock:
+            if self._task is None:
+                # In a context of its own: it outlives the caller's.
+                self._task = asyncio.create_task(self._run(), context=Context())
+            elif self._subscriber is not None and not heard.is_set():
+                await self._subscriber.subscribe(channel)
+        await heard.wait()
+
+    async def remove(self, channel: str) -> None:
+        async with self._lock:
+            if channel in self._channels.names():
+                return
+            self._heard.pop(channel, None)
+            if not self._channels.names():
+                await self._stop()
+            elif self._subscriber is not None:
+                with contextlib.suppress(Exception):  # the task finds out, and connects again
+                    await self._subscriber.unsubscribe(channel)
+
+    async def aclose(self) -> None:
+        async with self._lock:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                async with self._session.subscriber() as subscriber:
+                    await subscriber.subscribe(*self._heard)
+                    self._subscriber = subscriber
+                    async for _ in self._receive(subscriber):
+                        pause = FIRST_PAUSE
+            except Exception:
+                # Whatever it was: those who subscribe wait, and the next attempt follows.
+                pause = min(2 * pause, LAST_PAUSE)
+            finally:
+                self._subscriber = None
+                for heard in self._heard.values():
+                    heard.clear()
+            await asyncio.sleep(pause)
+
+    async def _receive(self, subscriber: Any) -> AsyncGenerator[None]:
+        last_word = time.monotonic()
+        while True:
+            message = await subscriber.get_message(timeout=PING_TIME)
+            silence = time.monotonic() - last_word
+            if message is None and silence >= 2 * PING_TIME:
+                return
+            if message is None and silence >= PING_TIME:
+                await subscriber.ping()
+            if message is None:
+                continue
+            last_word = time.monotonic()
+            self._heed(message)
+            yield
+
+    def _heed(self, message: dict[str, Any]) -> None:
+        match message["type"]:
+            case "message":
+                self._channels.deliver(message["channel"].decode(), message["data"])
+            case "subscribe":
+                if heard := self._heard.get(message["channel"].decode()):
+                    heard.set()
+            case _:
+                pass
+
+
+def _library() -> Any:
+    try:
+        library: Any = importlib.import_module("redis")
+        importlib.import_module("redis.asyncio")
+    except ImportError:
+        remedy = "Install toolkeep with its extra: pip install 'toolkeep[redis]'"
+        raise ConfigError("a store in Redis needs the package redis", remedy=remedy) from None
+    return library
+
+
+def _digest(script: str) -> str:
+    return DIGESTS[script]
+
+
+DIGESTS = {
+    script: hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+    for script in (PUT, DELETE, LEASE, RENEW, RELEASE, TAKE, APPEND)
+}
+"""The names by which Redis knows the scripts."""
+
+
+def _milliseconds(ttl: float) -> int:
+    return math.ceil(ttl * 1000)
+
+
+def _or_empty(version: int | None) -> int | str:
+    return "" if version is None else version
+
+
+def _held(lease: Lease) -> str:
+    return f"{lease.token:0{STAMP}d}{lease.holder}"
+
+
+def _explained(error: Exception) -> tuple[str, str]:
+    """What an error of redis-py means. Its text may hold secrets: only its code is told."""
+    text = str(error)
+    if re.search(r"\bOOM\b", text):
+        return "it is full", "Give Redis more maxmemory, or what is kept a shorter ttl"
+    code = re.match(r"-?([A-Z][A-Z]{2,})\b", text)
+    if code:
+        return f"it refused: {code[1]}", ""
+    cause = error.__cause__ or error.__context__ or error
+    return f"no connection ({type(cause).__name__})", ""
