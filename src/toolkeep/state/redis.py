@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from toolkeep.errors import ConfigError, WrongLoop
@@ -114,6 +114,9 @@ redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[2], string.format('%.0f-0', position)
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return position
 """
+
+KEY_AT = {"GET": 1, "XRANGE": 1, "EVAL": 3, "EVALSHA": 3}
+"""Where the key of a command stands."""
 
 BATCH = 500
 """Names that one SCAN looks at."""
@@ -248,6 +251,8 @@ class RedisStore:
                 cursor, names = await self._command(
                     *("SCAN", cursor, "MATCH", pattern, "COUNT", BATCH), **target
                 )
+                if isinstance(cursor, dict):  # of a cluster: by the node's name
+                    (cursor,) = cast("dict[str, int]", cursor).values()
                 for name in names:
                     yield name.decode()[2:]
                 if int(cursor) == 0:
@@ -337,7 +342,7 @@ class RedisStore:
     async def _command(self, *parts: object, **target: Any) -> Any:
         session = self._open()
         async with self._answering(), session.free:
-            return await session.client.execute_command(*parts, **target)
+            return await session.execute(parts, target)
 
     @asynccontextmanager
     async def _answering(self) -> AsyncGenerator[None]:
@@ -351,7 +356,7 @@ class RedisStore:
             raise
         # Without its cause: the text of an answer may quote what was sent.
         except (errors.RedisError, OSError) as error:
-            raise self._unavailable(*_explained(error)) from None
+            raise self._unavailable(*_explained(error, errors)) from None
 
     def _unavailable(self, problem: str, remedy: str = "") -> StoreUnavailable:
         return StoreUnavailable(problem, store=self._address.name, remedy=remedy)
@@ -388,7 +393,8 @@ class Session:
         asyncio_, address = self._library.asyncio, self._address
         if address.mode == "cluster":
             nodes = [asyncio_.cluster.ClusterNode(*host) for host in address.hosts]
-            return asyncio_.RedisCluster(startup_nodes=nodes, **self._options)
+            # Otherwise five redirections close all connections, also those that are in use.
+            return asyncio_.RedisCluster(startup_nodes=nodes, reinitialize_steps=0, **self._options)
         if address.mode == "sentinel":
             share = self._options["socket_timeout"] / (len(address.hosts) + 1)
             sentinel = asyncio_.Sentinel(
@@ -410,6 +416,13 @@ class Session:
         return self._library.asyncio.Redis(
             host=host, port=port, db=self._address.db, **self._options
         )
+
+    async def execute(self, parts: tuple[Any, ...], target: dict[str, Any]) -> Any:
+        if self._address.mode == "cluster" and not target and parts[0] in KEY_AT:
+            # redis-py 8.1 sends some scripts to another node first, and follows the redirection.
+            await self.client.initialize()
+            target = {"target_nodes": self.client.get_node_from_key(parts[KEY_AT[parts[0]]])}
+        return await self.client.execute_command(*parts, **target)
 
     def is_here(self) -> bool:
         return self._loop is asyncio.get_running_loop() and self._process == os.getpid()
@@ -560,13 +573,13 @@ def _held(lease: Lease) -> str:
     return f"{lease.token:0{STAMP}d}{lease.holder}"
 
 
-def _explained(error: Exception) -> tuple[str, str]:
-    """What an error of redis-py means. Its text may hold secrets: only its code is told."""
+def _explained(error: Exception, errors: Any) -> tuple[str, str]:
+    """What an error of redis-py means. Its text may quote what was sent: only its kind is told."""
     text = str(error)
-    if re.search(r"\bOOM\b", text):
+    if isinstance(error, errors.OutOfMemoryError) or re.search(r"\bOOM\b", text):
         return "it is full", "Give Redis more maxmemory, or what is kept a shorter ttl"
-    code = re.match(r"-?([A-Z][A-Z]{2,})\b", text)
-    if code:
-        return f"it refused: {code[1]}", ""
-    cause = error.__cause__ or error.__context__ or error
-    return f"no connection ({type(cause).__name__})", ""
+    refused = errors.ResponseError, errors.AuthenticationError, errors.AuthorizationError
+    if isinstance(error, refused):
+        code = re.match(r"-?([A-Z]{4,})\b", text)
+        return f"it refused: {code[1] if code else type(error).__name__}", ""
+    return f"no connection ({type(error.__cause__ or error).__name__})", ""
