@@ -151,7 +151,16 @@ class Address:
 
 def parse(url: str) -> Address:
     """Raises ConfigError, which quotes no secret."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _wrong("it cannot be read", "Write redis://host:6379/0") from None
+    if parts.fragment or "@" in f"{parts.path}{parts.query}":
+        # Nothing of it is quoted: the password may be what looks like a path.
+        raise _wrong(
+            "a character of the user or the password has a meaning in URLs",
+            "Write / as %2F, ? as %3F, # as %23 and @ as %40",
+        )
     scheme = re.fullmatch(r"(rediss?)(?:\+(sentinel|cluster))?", parts.scheme)
     if scheme is None:
         raise _wrong(f"{parts.scheme!r} is not a scheme of Redis", "Write redis:// or rediss://")
@@ -184,7 +193,7 @@ def parse(url: str) -> Address:
 def _host(place: str, port: int) -> tuple[str, int]:
     found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:]+)(?::(\d{1,5}))?", place)
     if found is None:
-        raise _wrong(f"{place!r} is not a host", "Write redis://host:6379/0")
+        raise _wrong("a host is missing or cannot be read", "Write redis://host:6379/0")
     return found[1].strip("[]"), int(found[2] or port)
 
 
