@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.state.servers import Server
 from toolkeep.errors import StoreUnavailable, WrongLoop
 from toolkeep.state import RedisStore, Store
+from toolkeep.testing.store_suite import CHECKS
 
 PATIENCE = 15.0
 LONG_WAIT = 3.0
@@ -279,6 +281,27 @@ def test_a_store_belongs_to_its_event_loop(own_redis: Server):
         return entry and entry.value
 
     assert asyncio.run(again()) == b"x"
+
+
+async def test_the_permissions_of_the_page_are_enough(own_redis: Server):
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "share-state.md"
+    permissions = page.read_text(encoding="utf-8").partition("needs the ACL `")[2].partition("`")[0]
+    assert own_redis.ask(f"ACL SETUSER app on >secret {permissions}") == "+OK\r\n"
+    url = own_redis.url.replace("//", "//app:secret@")
+    for check in CHECKS.values():
+        await check(lambda: RedisStore(url, timeout=5))
+    assert "v:" not in own_redis.ask("ACL LOG")
+
+
+def test_a_store_of_another_event_loop_is_not_closed_here(own_redis: Server):
+    store, loop = RedisStore(own_redis.url), asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(store.put("key", b"x"))
+        with pytest.raises(WrongLoop):
+            asyncio.run(store.aclose())
+        loop.run_until_complete(store.aclose())
+    finally:
+        loop.close()
 
 
 async def test_leaving_a_subscription_while_redis_is_paused_does_not_hang(own_redis: Server):

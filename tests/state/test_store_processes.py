@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +74,14 @@ async def test_a_lease_is_never_held_twice_and_its_tokens_grow(url: str):
 
 
 async def test_a_bucket_is_exact_over_processes(url: str):
-    """Within 5%, over the time in which all processes were taking."""
+    """Within 5%, over the time in which they were taking."""
     found = await run(url, "take", 4)
-    began = max(one["began"] for one in found)
-    ended = min(one["began"] for one in found) + 3
     taken = sorted(moment for one in found for moment in one["taken"])
-    first = next(moment for moment in taken if moment >= began)
-    counted = [moment for moment in taken if first <= moment <= ended]
     assert len(taken) <= (20 + 100 * (taken[-1] - taken[0])) * 1.05 + 1
-    steady = [moment for moment in counted if moment > first + 0.5]
-    if len(steady) > 1:
-        rate = (len(steady) - 1) / (steady[-1] - steady[0])
-        assert rate == pytest.approx(100, rel=0.05)
+    # On a busy machine nothing may be taken for so long that the bucket runs over.
+    gaps = [after - before for before, after in pairwise(taken)]
+    used = sum(min(gap, 0.1) for gap in gaps)
+    assert len(taken) >= 100 * used * 0.95
 
 
 async def test_messages_of_another_process_arrive(url: str):

@@ -44,7 +44,7 @@ async def hold(store: Store) -> list[int]:
 
 
 async def take(store: Store) -> dict[str, Any]:
-    """Takes from a bucket as often as it can, until three seconds after all have begun."""
+    """Takes from a bucket as often as it can, for three seconds after all have begun."""
     await store.put(f"ready:{id(store)}:{time.time_ns()}", b"")
     while len([key async for key in store.scan("ready:")]) < 4:
         await asyncio.sleep(0.01)
@@ -55,7 +55,7 @@ async def take(store: Store) -> dict[str, Any]:
             await asyncio.sleep(min(wait, 0.01))
         else:
             taken.append(time.time())
-    return {"began": began, "taken": taken}
+    return {"taken": taken}
 
 
 async def main(url: str, work: Callable[[Store], Awaitable[Any]]) -> None:

@@ -217,8 +217,7 @@ def _wrong(problem: str, remedy: str) -> ConfigError:
 class RedisStore:
     """A store in Redis or Valkey, for the event loop and the process that first uses it.
 
-    The user needs the permissions `~?:* &c* +@read +@write +@scripting +@pubsub +time`. Use a
-    server that evicts nothing (`maxmemory-policy noeviction`): an evicted lease could be held
+    Use a server that evicts nothing (`maxmemory-policy noeviction`): an evicted lease could be held
     twice. A failover may lose the last writes, also a lease: fencing tokens are for that.
     """
 
@@ -312,8 +311,9 @@ class RedisStore:
 
     async def aclose(self) -> None:
         self._channels.close()
-        session, self._session = self._session, None
-        if session is not None and session.is_here():
+        if self._session is not None and not self._session.is_gone():
+            session = self._open()
+            self._session = None
             await session.aclose()
 
     def _channel(self, name: str) -> str:
@@ -339,7 +339,7 @@ class RedisStore:
             return [{}]
         session = self._open()
         async with self._answering():
-            await session.client.initialize()
+            await session.know_nodes()
         return [{"target_nodes": node} for node in session.client.get_primaries()]
 
     async def _script(self, text: str, key: str, *values: object) -> Any:
@@ -395,6 +395,7 @@ class Session:
             "protocol": 2,
         }
         self._sentinels: list[Any] = []
+        self._discovery: asyncio.Task[Any] | None = None
         self.client = self._connect()
         self.listener = Listener(self, channels)
 
@@ -429,9 +430,27 @@ class Session:
     async def execute(self, parts: tuple[Any, ...], target: dict[str, Any]) -> Any:
         if self._address.mode == "cluster" and not target and parts[0] in KEY_AT:
             # redis-py 8.1 sends some scripts to another node first, and follows the redirection.
-            await self.client.initialize()
+            await self.know_nodes()
             target = {"target_nodes": self.client.get_node_from_key(parts[KEY_AT[parts[0]]])}
         return await self.client.execute_command(*parts, **target)
+
+    async def know_nodes(self) -> None:
+        """Ask the cluster for its nodes, if that is needed.
+
+        In a task of its own: one that was cancelled with each operation that waits for it would
+        begin anew each time, and on a slow machine never end.
+        """
+        if self._discovery is None or self._discovery.done():
+            self._discovery = asyncio.create_task(self._discover(), context=Context())
+        if failed := await asyncio.shield(self._discovery):
+            raise failed
+
+    async def _discover(self) -> Exception | None:
+        try:
+            await self.client.initialize()
+        except Exception as failed:
+            return failed
+        return None
 
     def is_here(self) -> bool:
         return self._loop is asyncio.get_running_loop() and self._process == os.getpid()
@@ -441,6 +460,9 @@ class Session:
 
     async def aclose(self) -> None:
         await self.listener.aclose()
+        if self._discovery is not None:
+            self._discovery.cancel()
+            await asyncio.wait([self._discovery])
         for client in (self.client, *self._sentinels):
             with contextlib.suppress(self._library.exceptions.RedisError, OSError):
                 await client.aclose()
@@ -450,7 +472,7 @@ class Session:
         """A connection to listen on. In a cluster every node hears every message."""
         client = self.client
         if self._address.mode == "cluster":
-            await client.initialize()
+            await self.know_nodes()
             node = client.get_random_node()
             client = self._single(node.host, node.port)
         subscriber = client.pubsub()
