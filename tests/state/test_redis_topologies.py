@@ -84,7 +84,9 @@ async def test_a_sentinel_failover_is_followed(program: Path, tmp_path: Path):
         )
         until(lambda: "slaves=1" in sentinel.ask("INFO sentinel"))
         # A port where nothing listens comes first: the next Sentinel is asked.
-        store = RedisStore(f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/main")
+        store = RedisStore(
+            f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/main", timeout=2
+        )
         try:
             await follow(store, primary, replica)
         finally:
