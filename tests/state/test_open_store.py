@@ -1,6 +1,6 @@
 """URLs of stores: checked before anything is opened, with errors that name the remedy."""
 
-import importlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -137,6 +137,12 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
 
 
 def test_importing_the_package_loads_neither_library():
-    module = importlib.import_module("toolkeep.state")
-    assert callable(module.sealed)
-    assert callable(open_store)
+    code = (
+        "import sys, toolkeep.state.sealed; from toolkeep.state import sealed, open_store\n"
+        "open_store('memory:'); assert callable(sealed)\n"
+        "sys.exit(' '.join({'redis', 'cryptography'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.stderr.strip() == ""
