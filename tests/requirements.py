@@ -114,6 +114,8 @@ REQUIREMENTS: dict[str, str] = {
     "X4": "Two tools bring code mode to models in every framework; a command brings it to people.",
     "F5": "Whatever a server or a model sends is bounded in memory, time and number.",
     "F4": "Failed calls and an open breaker show at once: health, state, error, summary.",
+    # Authorization
+    "N2": "What a server names cannot lead to private, loopback or metadata addresses.",
 }
 
 IN_DOCSTRING = re.compile(r"\[([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)\]")

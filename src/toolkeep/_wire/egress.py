@@ -1,0 +1,277 @@
+"""One guarded HTTP request: for everything that toolkeep fetches by itself.
+
+`fetch` judges the host by its name, then every address that the name resolves to, and dials only
+an address that was judged: a second answer of the resolver changes nothing. Nothing is kept
+between two requests: no cookies, no connections. Redirects are followed for GET only, and each
+hop is judged anew as a host that a server named.
+
+Behind a proxy the target's address is unknown: names and literal addresses are judged, and the
+proxy resolves the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from toolkeep._rules.egress import (
+    EgressPolicy,
+    NamedBy,
+    check_address,
+    check_addresses,
+    check_host,
+    origin,
+    range_of,
+)
+from toolkeep._version import __version__
+from toolkeep._wire.routes import proxy_for
+from toolkeep._wire.tls import context_for
+from toolkeep.config import TLS, redact_url
+from toolkeep.errors import ToolkeepError
+
+MAX_REDIRECTS = 3
+REDIRECTS = (301, 302, 303, 307, 308)
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+"""The addresses of a host, as texts."""
+
+
+class FetchFailed(ToolkeepError):
+    """A request of our own got no usable answer. The text holds no secret."""
+
+
+class EgressRefused(FetchFailed):
+    """The egress policy forbids this connection. Nothing was sent to the host."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url, self.reason = url, reason
+        super().__init__(
+            f"connecting to {url} is refused: {reason}. If it is meant to be reached, add its host "
+            "or network to egress.allow"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer, read whole."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    """By lower-case name; several headers of one name are joined with a comma."""
+    body: bytes = field(repr=False)
+    url: str
+    """Where it came from, after redirects."""
+    peer: str = ""
+    """The address that answered. Empty when unknown: behind a proxy, or if addresses of several
+    ranges were dialled."""
+
+
+async def fetch(
+    method: str,
+    url: str,
+    *,
+    policy: EgressPolicy,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    timeout: float = 15.0,
+    max_bytes: int = 256 * 1024,
+    tls: TLS | None = None,
+    proxy: str | None = None,
+    resolve: Resolve | None = None,
+) -> Answer:
+    """Send one request and read its answer. Raises `FetchFailed`, or its `EgressRefused`."""
+    target = _parsed(url)
+    try:
+        async with asyncio.timeout(timeout):
+            for _ in range(MAX_REDIRECTS + 1):
+                hop = _Hop(target, policy, tls or TLS(), proxy, resolve or resolve_by_system)
+                answer = await hop.send(method, headers or {}, body, max_bytes)
+                if method != "GET" or answer.status not in REDIRECTS:
+                    return answer
+                target = _redirected(target, answer)
+    except TimeoutError:
+        raise FetchFailed(f"{_shown(target)} did not answer within {timeout:g} s") from None
+    raise FetchFailed(f"{_shown(_parsed(url))} redirects more than {MAX_REDIRECTS} times")
+
+
+async def resolve_by_system(host: str, port: int) -> list[str]:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class _Hop:
+    """One request to one URL. Used once."""
+
+    def __init__(
+        self, url: URL, policy: EgressPolicy, tls: TLS, proxy: str | None, resolve: Resolve
+    ) -> None:
+        self.url, self._policy, self._tls, self._resolve = url, policy, tls, resolve
+        self._scheme, self._host = url.scheme, url.host or ""
+        self._named_by = policy.named_by(url.scheme, self._host, url.port or 0)
+        self._refuse(check_host(self._scheme, self._host, policy, self._named_by))
+        self._proxy = proxy_for(proxy, url)
+        self._dialled: list[str] = []
+
+    async def send(
+        self, method: str, headers: Mapping[str, str], body: bytes | None, max_bytes: int
+    ) -> Answer:
+        connector = aiohttp.TCPConnector(
+            ssl=context_for(self._tls) if self._scheme == "https" else True,
+            resolver=_GuardedResolver(self._addresses),
+            use_dns_cache=False,
+            force_close=True,
+            socket_factory=self._socket,
+        )
+        ours = {"user-agent": f"toolkeep/{__version__}", "accept-encoding": "identity"}
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+                ) as session,
+                session.request(
+                    method,
+                    self.url,
+                    data=body,
+                    headers={**ours, **headers},
+                    allow_redirects=False,
+                    proxy=self._proxy,
+                    timeout=aiohttp.ClientTimeout(total=None),
+                ) as response,
+            ):
+                content = await self._read(response, max_bytes)
+                return Answer(
+                    response.status, _plain(response), content, str(self.url), self._peer()
+                )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            failed = _failure(self.url, error)
+        # Not chained: what aiohttp raises holds the request's headers.
+        raise failed
+
+    async def _read(self, response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+        content = bytearray()
+        async for chunk in response.content.iter_chunked(16 * 1024):
+            content += chunk
+            if len(content) > max_bytes:
+                raise FetchFailed(f"{_shown(self.url)} answered more than {max_bytes} bytes")
+        return bytes(content)
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        found = await self._resolve(host, port)
+        if self._is_target(host):
+            reason = check_addresses(self._scheme, host, found, self._policy, self._named_by)
+            self._refuse(reason)
+        return found
+
+    def _is_target(self, host: str) -> bool:
+        """False for the proxy, which the user or the environment has named."""
+        return self._proxy is None or host == self._host
+
+    def _socket(self, info: tuple[Any, ...]) -> socket.socket:
+        """Judge the very address that is dialled: also literals, which are never resolved."""
+        family, kind, protocol, _, address = info
+        if self._proxy is None:
+            host, policy = self._host, self._policy
+            self._refuse(check_address(self._scheme, host, address[0], policy, self._named_by))
+            self._dialled.append(address[0])
+        return socket.socket(family, kind, protocol)
+
+    def _peer(self) -> str:
+        """aiohttp races addresses and does not tell which has won."""
+        ranges = {range_of(address) for address in self._dialled}
+        return self._dialled[-1] if len(ranges) == 1 else ""
+
+    def _refuse(self, reason: str) -> None:
+        if reason:
+            raise EgressRefused(_shown(self.url), reason)
+
+
+class _GuardedResolver(AbstractResolver):
+    """Hands aiohttp the addresses that were judged, as literals."""
+
+    def __init__(self, addresses: Resolve) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for address in await self._addresses(host, port)
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _parsed(url: str) -> URL:
+    try:
+        if not url.isprintable() or "\\" in url or " " in url:
+            raise ValueError
+        parsed = URL(url)
+        if parsed.scheme not in ("http", "https") or not parsed.host or not parsed.port:
+            raise ValueError
+    except ValueError:
+        raise EgressRefused(redact_url(url)[:200], "it is not an http(s) URL") from None
+    if parsed.user is not None or parsed.password is not None:
+        raise EgressRefused(_shown(parsed), "it holds a user name")
+    return parsed.with_fragment(None)
+
+
+def _redirected(url: URL, answer: Answer) -> URL:
+    location = answer.headers.get("location", "")
+    try:
+        target = _parsed(str(url.join(URL(location))))
+    except ValueError:
+        raise FetchFailed(f"{_shown(url)} redirects to something that is not a URL") from None
+    if not location or (url.scheme == "https" and target.scheme != "https"):
+        raise EgressRefused(_shown(target), f"{_shown(url)} redirects to it without https")
+    return target
+
+
+def _failure(url: URL, error: Exception) -> FetchFailed:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        return FetchFailed(f"{_shown(url)}: the TLS certificate is not trusted")
+    what = error.strerror if isinstance(error, OSError) and error.strerror else ""
+    return FetchFailed(f"{_shown(url)} cannot be reached: {what or type(error).__name__}")
+
+
+def _shown(url: URL) -> str:
+    """Without its query, which may hold secrets."""
+    return redact_url(str(url.with_query(None).with_fragment(None)))
+
+
+def _plain(response: aiohttp.ClientResponse) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in response.headers.items():
+        key = name.lower()
+        found[key] = f"{found[key]}, {value}" if key in found else value
+    return found
+
+
+def is_configured(url: str, policy: EgressPolicy) -> bool:
+    """Whether the configuration names the origin of this URL."""
+    parsed = _parsed(url)
+    named_by = policy.named_by(parsed.scheme, parsed.host or "", parsed.port or 0)
+    return named_by is NamedBy.CONFIGURATION
+
+
+def policy_for(url: str, allow: tuple[str, ...] = ()) -> EgressPolicy:
+    """The policy for what the MCP server at this configured URL names."""
+    parsed = URL(url)
+    named = origin(parsed.scheme, parsed.host or "", parsed.port or 0)
+    return EgressPolicy(origins=frozenset({named}), allow=allow)
