@@ -10,7 +10,7 @@ import Provider, { errors } from "oidc-provider";
 const settings = { ttl: 3600, rotate: true, jwks: { keys: [] }, ...JSON.parse(process.env.SETTINGS ?? "{}") };
 const CLIENT_DOCUMENT = "https://client.example/oauth/toolkeep.json";
 const SCOPES = "files:read files:write";
-const ledger = { grants: [], refused: [], revoked: 0, registered: [] };
+const ledger = { grants: [], at: [], refused: [], revoked: 0, registered: [] };
 
 const server = http.createServer();
 await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -89,8 +89,8 @@ const provider = new Provider(origin, {
 
 for (const event of ["grant.success", "grant.error"]) {
   provider.on(event, (ctx, error) => {
-    const { grant_type: type, client_id: client } = ctx.oidc.params ?? {};
-    if (event === "grant.success") ledger.grants.push(type);
+    const { grant_type: type } = ctx.oidc.params ?? {};
+    if (event === "grant.success") ledger.grants.push(type), ledger.at.push(Date.now() / 1000);
     else ledger.refused.push(`${type}: ${error?.error}`);
   });
 }

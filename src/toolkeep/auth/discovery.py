@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit, urlunsplit
 
-from mcp_types.version import LATEST_PROTOCOL_VERSION
-
 from toolkeep._rules.egress import EgressPolicy, NamedBy, check_host
 from toolkeep._wire.egress import Answer, EgressRefused, FetchFailed, is_configured
 from toolkeep.auth.authorizer import OAuthError
@@ -51,7 +49,7 @@ class Fetch(Protocol):
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PART = re.compile(
     rf"[\s,]*(?:(?P<name>{_TOKEN})\s*=\s*(?:\"(?P<quoted>(?:[^\"\\]|\\.)*)\"|(?P<plain>{_TOKEN}))"
-    rf"|(?P<scheme>{_TOKEN})(?:\s+[A-Za-z0-9._~+/-]+=*(?=\s*(?:,|$)))?)"
+    rf"|(?P<scheme>{_TOKEN}+)(?!\s*=)(?:\s+[A-Za-z0-9._~+/-]+=*(?=\s*(?:,|$)))?)"
 )
 
 
@@ -299,6 +297,8 @@ async def _first(
     step: str, urls: list[str], fetch: Fetch, policy: EgressPolicy, *, inherit: bool = False
 ) -> tuple[Mapping[str, Any] | None, EgressPolicy]:
     """The first document that is there. A fault matters only if none is: it proves nothing."""
+    from mcp_types.version import LATEST_PROTOCOL_VERSION  # slow, and a refresh needs none of it
+
     fault: OAuthError | None = None
     headers = {"accept": "application/json", "mcp-protocol-version": LATEST_PROTOCOL_VERSION}
     for url in urls:

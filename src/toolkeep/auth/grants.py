@@ -42,6 +42,7 @@ EARLIEST, EARLY_SHARE = 60.0, 0.1
 LEASE = 45.0
 """Seconds that a refresh may take: one request (15 s), and saving."""
 LEASE_WAIT = 60.0
+"""Seconds to wait for the refresh of another process."""
 FIRST_POLL, LONGEST_POLL = 0.02, 0.25
 SAVE_PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
@@ -242,8 +243,9 @@ class Grants:
         fetch: Fetch,
         settings: ClientSettings,
         policy: EgressPolicy,
+        lease_wait: float = LEASE_WAIT,
     ) -> None:
-        self.storage = storage
+        self.storage, self._lease_wait = storage, lease_wait
         self._fetch, self._settings, self._policy = fetch, settings, policy
         self._cached: dict[GrantKey, Grant] = {}
         self._unsaved: dict[GrantKey, tuple[int, Grant]] = {}
@@ -350,7 +352,7 @@ class Grants:
             return OAuthError(REFRESH, f"unexpected {type(error).__name__}", transient=True)
 
     async def _renewed(self, key: GrantKey, rejected: str) -> Grant | None:
-        give_up, poll = time.monotonic() + LEASE_WAIT, FIRST_POLL
+        give_up, poll = time.monotonic() + self._lease_wait, FIRST_POLL
         while True:
             entry, grant = await self._stored(key)
             if entry is None or grant is None:

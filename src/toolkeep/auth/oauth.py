@@ -37,8 +37,9 @@ AUTHORIZATION = "authorization"
 OFFLINE = "offline_access"
 MAX_STEP_UPS = 5
 """Logins that one grant may cost because the server wants more scopes."""
-YOUNGEST_REFRESH = 5.0
-"""A token that is refused this soon after a refresh is not refreshed: it would not help."""
+YOUTH, YOUTH_SHARE = 5.0, 0.25
+"""A token that is refused within these seconds of a refresh, or this share of its life, is not
+refreshed: it would not help. Short lives are rounded by servers, so the share is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +259,7 @@ class OAuth:
         if grant is None:
             raise self._login_needed(key, why or "nobody has logged in yet", said.scopes)
         age = time.time() - grant.obtained_at
-        is_new = grant.renewals and age < YOUNGEST_REFRESH and not grant.is_expired(time.time())
-        if is_new and grant.access_token == sent:
+        if grant.access_token == sent and grant.renewals and age < _youth(grant):
             young = f"the server refuses a token that was refreshed {age:.0f} s ago"
             raise self._login_needed(key, f"{young} ({why or 'it gives no reason'})")
         return await self._usable(key, rejected=sent) is not None
@@ -281,6 +281,12 @@ class OAuth:
     ) -> LoginNeeded:
         server, principal = key.server, key.principal
         return LoginNeeded(reason, server=server, principal=principal, scopes=scopes)
+
+
+def _youth(grant: Grant) -> float:
+    if grant.expires_at is None:
+        return YOUTH
+    return min(YOUTH, YOUTH_SHARE * (grant.expires_at - grant.obtained_at))
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

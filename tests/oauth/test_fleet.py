@@ -1,0 +1,46 @@
+"""Eight processes share one grant whose tokens live for two seconds."""
+
+import asyncio
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.oauth.world import HERE, REDIRECT, browse, client, ledger, running_provider
+from toolkeep.auth.login import begin_login, complete_login
+from toolkeep.auth.storage import LocalStorage
+
+PROCESSES, CALLS, LIFE = 8, 64, 2
+
+
+@pytest.mark.requirement("N4")
+async def test_eight_processes_refresh_once_for_each_expiry_and_no_call_fails(tmp_path: Path):
+    with running_provider(ttl=LIFE) as origin:
+        oauth = client(origin, LocalStorage(tmp_path, b"fleet"))
+        login = await begin_login(oauth, "alice", redirect_uri=REDIRECT)
+        await complete_login(oauth, await browse(login.url))
+        command = [sys.executable, str(HERE / "fleet_worker.py"), str(tmp_path), origin, str(CALLS)]
+        pipe = asyncio.subprocess.PIPE
+        fleet = [
+            await asyncio.create_subprocess_exec(*command, stdout=pipe) for _ in range(PROCESSES)
+        ]
+        try:
+            async with asyncio.timeout(50):
+                outputs = [(await process.communicate())[0] for process in fleet]
+        finally:
+            for process in fleet:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+        results = [json.loads(output) for output in outputs]
+        assert [result["failures"] for result in results] == [[]] * PROCESSES
+        assert sum(result["done"] for result in results) == PROCESSES * CALLS
+        done = await ledger(origin)
+        refreshes = done["grants"].count("refresh_token")
+        assert done["refused"] == []
+        assert refreshes >= 1
+        # oidc-provider counts whole seconds: a token of two lives for more than one.
+        gaps = [after - before for before, after in pairwise(done["at"])]
+        assert min(gaps) > LIFE - 1, "one token, one refresh"
