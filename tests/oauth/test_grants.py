@@ -483,3 +483,44 @@ async def test_all_grants_are_listed():
         await oauth.grants.save(grant_at(server, key=oauth.settings.key("bob")))
         found = [grant.key.principal async for grant in oauth.grants.all()]
         assert sorted(map(str, found)) == ["alice", "bob"]
+
+
+class Away(MemoryStorage):
+    """A storage that does not answer."""
+
+    away = False
+
+    async def get(self, key: str) -> Any:
+        if self.away:
+            raise StorageUnavailable("the store is away")
+        return await super().get(key)
+
+
+async def test_calls_go_on_with_what_is_in_memory_while_the_storage_is_away():
+    now = time.time()
+    async with faulty() as server:
+        server.standard()
+        storage = Away()
+        oauth = await client_with(server, storage, obtained_at=now, expires_at=now + 900)
+        assert await bearer(oauth) == "old"
+        storage.away = True
+        assert await bearer(oauth) == "old"
+        with pytest.raises(OAuthError, match="the store is away") as caught:
+            await bearer(client(server.origin, storage))
+        assert caught.value.transient
+        # A token that is due, and not yet over, is used as well.
+        due = grant_at(server, obtained_at=now - 100, expires_at=now + 5)
+        await oauth.grants.save(due)
+        assert await bearer(oauth) == "old"
+
+
+async def test_a_logout_elsewhere_is_noticed_with_the_first_refused_token():
+    now = time.time()
+    async with faulty() as server:
+        server.standard()
+        oauth = await client_with(server, expires_at=now + 900)
+        assert await bearer(oauth) == "old"
+        await oauth.grants.storage.delete(oauth.settings.key("alice").text)
+        with pytest.raises(LoginNeeded):
+            await oauth.challenged(request_of(oauth), refused(oauth, "old"))
+        assert await bearer(oauth) == ""

@@ -379,9 +379,9 @@ async def test_a_client_that_the_server_has_forgotten_is_registered_anew():
     async with faulty() as server:
         server.standard()
         server.routes["/token"] = (401, {"error": "invalid_client"})
+        oauth = client(server.origin)
+        login = await begin_login(oauth, redirect_uri=REDIRECT)
         with pytest.raises(OAuthError, match="invalid_client"):
-            oauth = client(server.origin)
-            login = await begin_login(oauth, redirect_uri=REDIRECT)
             await complete_login(oauth, callback_for(login.url))
         await begin_login(oauth, redirect_uri=REDIRECT)
         assert len(server.asked("/register")) == 2
@@ -444,8 +444,7 @@ async def test_the_expiry_is_absolute_where_the_server_tells_one(said: Any, know
         server.routes["/token"] = (200, token("a", "r", said))
         _, grant = await logged_in(server)
         assert (grant.expires_at is not None) is known
-        if known:
-            assert 50 < grant.expires_at - grant.obtained_at <= 60
+        assert 50 < (grant.expires_at or grant.obtained_at + 60) - grant.obtained_at <= 60
 
 
 @pytest.mark.requirement("N7")
@@ -547,3 +546,70 @@ async def test_a_service_asks_once_for_all_callers_and_not_again_for_a_token_jus
         await service.aclose()
     with pytest.raises(OAuthError, match="a secret or a key"):
         ClientCredentials(OAuthSettings("files", "https://a.example/mcp"), fetch=direct)
+
+
+# -- what is refused before anything is sent ------------------------------------------------------
+
+
+@pytest.mark.parametrize("redirect", ["", "callback", "http://app.example/callback"])
+async def test_a_code_is_not_sent_across_a_network_in_the_clear(redirect: str):
+    async with faulty() as server:
+        server.standard()
+        with pytest.raises(OAuthError, match="redirect URI"):
+            await begin_login(client(server.origin), redirect_uri=redirect)
+        assert server.requests == []
+
+
+async def test_a_server_that_has_no_page_for_people_says_so():
+    async with faulty() as server:
+        server.standard(authorization_endpoint=None)
+        with pytest.raises(OAuthError, match="no authorization endpoint"):
+            await begin_login(client(server.origin), redirect_uri=REDIRECT)
+
+
+async def test_an_mcp_server_that_is_away_is_named_as_what_failed():
+    async with faulty() as server:
+        server.routes["/mcp"] = lambda request: None
+        with pytest.raises(OAuthError, match="the MCP server") as caught:
+            await begin_login(client(server.origin), redirect_uri=REDIRECT)
+        assert caught.value.transient
+
+
+async def test_a_device_login_shows_no_address_that_is_none():
+    async with faulty() as server:
+        server.standard(device_authorization_endpoint=f"{server.origin}/device")
+        shown = {"device_code": "d", "user_code": "u", "verification_uri": "javascript:alert(1)"}
+        server.routes["/device"] = (200, shown)
+        with pytest.raises(OAuthError, match="verification_uri is not an http"):
+            await begin_device_login(client(server.origin))
+
+
+async def test_scopes_of_a_login_at_another_issuer_are_not_carried_over():
+    async with faulty() as other, faulty() as server:
+        server.standard()
+        other.standard()
+        oauth, _ = await logged_in(server, scopes=("mine",))
+        await oauth.grants.update(
+            await oauth.grants.stored(oauth.settings.key("alice")), wanted=("theirs",)
+        )
+        named = {"resource": f"{server.origin}/mcp", "authorization_servers": [other.origin]}
+        again = await begin_login(oauth, "alice", redirect_uri=REDIRECT)
+        assert "scope=mine+theirs" in again.url
+        server.routes["/.well-known/oauth-protected-resource/mcp"] = (200, named)
+        moved = await begin_login(oauth, "alice", redirect_uri=REDIRECT)
+        assert "scope=mine&" in moved.url
+
+
+@pytest.mark.requirement("N6", "N7")
+@pytest.mark.parametrize("key", ["", "-----BEGIN PRIVATE KEY-----\nsesame\n-----END-----"])
+async def test_a_signing_key_that_cannot_sign_is_said_and_not_shown(key: str):
+    async with faulty() as server:
+        server.standard()
+        mine = ClientSettings(client_id="a", signing_key=key, auth_method="private_key_jwt")
+        oauth = client(server.origin, client=mine)
+        login = await begin_login(oauth, redirect_uri=REDIRECT)
+        with pytest.raises(OAuthError, match="signing_key") as caught:
+            await complete_login(oauth, callback_for(login.url))
+        assert "sesame" not in str(caught.value)
+        assert caught.value.__context__ is None
+        assert server.asked("/token") == []

@@ -1,5 +1,7 @@
 """Logins at a real authorization server (oidc-provider), without a browser."""
 
+import sys
+
 import pytest
 
 from tests.oauth.world import (
@@ -10,8 +12,10 @@ from tests.oauth.world import (
     call,
     client,
     direct,
+    faulty,
     ledger,
     request_of,
+    running,
     running_provider,
 )
 from toolkeep.auth.authorizer import LoginNeeded, OAuthError
@@ -134,9 +138,9 @@ async def test_a_logout_revokes_and_forgets(provider: str):
     grant = await complete_login(oauth, await browse(login.url, "dave"))
     assert await logout(oauth, "dave")
     assert await oauth.headers(request_of(oauth, "dave")) == {}
-    await oauth.grants.save(grant)  # whoever kept a copy
-    with pytest.raises(LoginNeeded):
-        await oauth.grants.usable(grant.key) and await call(oauth, "dave")
+    await oauth.grants.save(grant)  # a copy that was kept is worth nothing
+    with pytest.raises(LoginNeeded, match="invalid_grant"):
+        await call(oauth, "dave")
     assert await logout(oauth, "nobody")
 
 
@@ -192,3 +196,23 @@ async def test_what_is_registered_says_what_kind_of_application_it_is(provider: 
     assert registered[-1]["application_type"] == "native"
     await begin_login(oauth, redirect_uri="https://app.example/callback")
     assert (await ledger(provider))["registered"][-1]["application_type"] == "web"
+
+
+MOCK = """
+import sys, oidc_provider_mock
+with oidc_provider_mock.run_server_in_thread() as server:
+    print(f"port={server.server_port}", file=sys.stderr, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.requirement("N3")
+async def test_a_real_server_that_says_nothing_of_pkce_is_refused():
+    with running([sys.executable, "-c", MOCK], {}) as port:
+        issuer = f"http://localhost:{port}"
+        async with faulty() as server:
+            server.standard()
+            named = {"resource": f"{server.origin}/mcp", "authorization_servers": [issuer]}
+            server.routes["/.well-known/oauth-protected-resource/mcp"] = (200, named)
+            with pytest.raises(OAuthError, match=f"{issuer} does not offer PKCE with S256"):
+                await begin_login(client(server.origin), redirect_uri=REDIRECT)

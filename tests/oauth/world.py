@@ -41,15 +41,23 @@ def running_provider(**settings: Any) -> Iterator[str]:
     """oidc-provider with a protected resource; its origin."""
     if not (HERE / "node_modules").is_dir():
         raise RuntimeError("oidc-provider is not installed: run `make test` once")
-    environment = {**os.environ, "SETTINGS": json.dumps(settings)}
+    command = [NODE, str(HERE / "provider.mjs")]
+    with running(command, {"SETTINGS": json.dumps(settings)}) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def running(command: list[str], env: Mapping[str, str]) -> Iterator[int]:
+    """A program that says `port=` on its standard error; killed at the end."""
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     process = subprocess.Popen(
-        [NODE, str(HERE / "provider.mjs")], env=environment, stderr=subprocess.PIPE
+        command, env={**os.environ, **env}, stdin=pipe, stdout=nowhere, stderr=pipe
     )
     try:
         assert process.stderr is not None
         for line in process.stderr:
             if found := re.search(rb"port=(\d+)", line):
-                yield f"http://127.0.0.1:{int(found[1])}"
+                yield int(found[1])
                 return
         raise RuntimeError("the authorization server ended before it was ready")
     finally:

@@ -30,8 +30,6 @@ class Challenge:
     status: int
     headers: Mapping[str, str] = field(repr=False)
     sent: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    peer: str = ""
-    """The address that answered, if known."""
 
     @property
     def www_authenticate(self) -> str:

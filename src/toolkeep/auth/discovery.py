@@ -278,7 +278,7 @@ async def discover(
 
 
 async def server_metadata(issuer: str, fetch: Fetch, policy: EgressPolicy) -> ServerMetadata:
-    _check_url(issuer, "issuer")
+    check_url(issuer, "issuer")
     document, _ = await _first(SERVER, server_metadata_urls(issuer), fetch, policy)
     if document is None:
         raise OAuthError(SERVER, f"{shown(redact_url(issuer))} publishes none")
@@ -358,11 +358,11 @@ def _texts(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def _endpoint(document: Mapping[str, Any], key: str) -> str:
     value = _text(document, key)
     if value:
-        _check_url(value, key)
+        check_url(value, key)
     return value
 
 
-def _check_url(url: str, key: str) -> None:
+def check_url(url: str, key: str) -> None:
     """A person's browser opens the authorization endpoint: nothing but http(s) may be in it."""
     try:
         parts = urlsplit(url)

@@ -28,6 +28,7 @@ from toolkeep.auth.authorizer import OAuthError
 from toolkeep.auth.discovery import Fetch, json_object, scopes_of, shown
 from toolkeep.auth.registration import ClientSettings, OAuthClient, authenticated, with_secret
 from toolkeep.auth.storage import Entry, Storage
+from toolkeep.config import redact_url
 from toolkeep.errors import ToolkeepError
 
 logger = logging.getLogger("toolkeep.auth")
@@ -156,10 +157,12 @@ def read_tokens(step: str, answer: Answer, sent_at: float) -> Tokens:
         raise token_error(step, answer, document or {})
     access, refresh = _token(document, "access_token"), _token(document, "refresh_token")
     if not access or (document.get("refresh_token") and not refresh):
-        raise OAuthError(step, f"{answer.url} answered no usable token")
+        raise OAuthError(step, f"{redact_url(answer.url)} answered no usable token")
     kind = document.get("token_type", "bearer")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise OAuthError(step, f"{answer.url} answered a token of type {shown(str(kind))!r}")
+        raise OAuthError(
+            step, f"{redact_url(answer.url)} answered a token of type {shown(str(kind))!r}"
+        )
     scope = document.get("scope")
     return Tokens(
         access_token=access,
@@ -193,7 +196,7 @@ def token_error(step: str, answer: Answer, document: Mapping[str, Any]) -> OAuth
     detail = ": ".join(part for part in (code, words) if part) or "no reason"
     transient = answer.status >= 500 or answer.status in (408, 429)
     code = code if not transient and code else f"http_{answer.status}"
-    problem = f"{answer.url} answered {answer.status} ({detail})"
+    problem = f"{redact_url(answer.url)} answered {answer.status} ({detail})"
     return OAuthError(step, problem, error=code, transient=transient)
 
 
@@ -303,7 +306,11 @@ class Grants:
         return stored
 
     async def stored(self, key: GrantKey) -> Grant | None:
-        return (await self._stored(key))[1]
+        """What is stored now, whatever is cached."""
+        _, grant = await self._stored(key)
+        if grant is None:
+            self._forget(key)
+        return grant
 
     async def all(self) -> AsyncIterator[Grant]:
         """Every grant in the storage that can be read, of all servers."""

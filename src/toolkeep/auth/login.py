@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from toolkeep._rules.egress import EgressPolicy
 from toolkeep._wire.egress import FetchFailed
@@ -25,6 +26,7 @@ from toolkeep.auth.discovery import (
     Discovered,
     bearer_challenge,
     check_browser_url,
+    check_url,
     discover,
     json_object,
     require_pkce,
@@ -54,6 +56,7 @@ from toolkeep.auth.oauth import (
 )
 from toolkeep.auth.registration import DEVICE_GRANT, OAuthClient, known_client, register
 from toolkeep.auth.storage import Storage
+from toolkeep.config.urls import is_loopback
 
 __all__ = [
     "DeviceLogin",
@@ -135,13 +138,13 @@ async def begin_login(
     *,
     redirect_uri: str,
     scopes: tuple[str, ...] = (),
-    challenge: BearerChallenge | None = None,
 ) -> LoginRequest:
-    """Prepare a login and say which URL to open. Raises `OAuthError`.
+    """Prepare a login and say which URL to open; `scopes` are asked for in addition.
 
-    `scopes` are asked for in addition; `challenge` is asked of the MCP server when missing.
+    Raises `OAuthError`.
     """
-    found, previous, wanted = await _prepared(oauth, principal, scopes, challenge)
+    _check_redirect(redirect_uri)
+    found, previous, wanted = await _prepared(oauth, principal, scopes)
     if not found.server.authorization_endpoint:
         raise OAuthError(AUTHORIZATION, f"{found.server.issuer} names no authorization endpoint")
     require_pkce(found.server)
@@ -163,15 +166,19 @@ async def begin_login(
     return LoginRequest(url, state, time.time() + LIFETIME)
 
 
+def _check_redirect(uri: str) -> None:
+    """A code must not cross a network in the clear."""
+    parts = urlsplit(uri)
+    if not parts.scheme or (parts.scheme == "http" and not is_loopback(parts.hostname or "")):
+        problem = "the redirect URI is neither https nor on this machine"
+        raise OAuthError(AUTHORIZATION, problem, remedy="Use https, or http://127.0.0.1")
+
+
 async def _prepared(
-    oauth: OAuth,
-    principal: str | None,
-    scopes: tuple[str, ...],
-    challenge: BearerChallenge | None,
+    oauth: OAuth, principal: str | None, scopes: tuple[str, ...]
 ) -> tuple[Discovered, Grant | None, tuple[str, ...]]:
-    settings, policy = oauth.settings, oauth.policy
-    if challenge is None:
-        challenge, policy = await _probe(oauth, policy)
+    settings = oauth.settings
+    challenge, policy = await _probe(oauth, oauth.policy)
     found = await discover(
         settings.url,
         fetch=oauth.fetch,
@@ -369,7 +376,7 @@ async def begin_device_login(
     oauth: OAuth, principal: str | None = None, *, scopes: tuple[str, ...] = ()
 ) -> DeviceLogin:
     """Begin a login on another device (RFC 8628). Raises `OAuthError`."""
-    found, previous, wanted = await _prepared(oauth, principal, scopes, None)
+    found, previous, wanted = await _prepared(oauth, principal, scopes)
     url = found.server.device_authorization_endpoint
     if not url:
         problem = f"{found.server.issuer} offers no login by device code"
@@ -400,10 +407,13 @@ def _device(document: Mapping[str, Any], pending: _Pending, now: float) -> Devic
 
     if not (text("device_code") and text("user_code") and text("verification_uri")):
         raise OAuthError(DEVICE, "the answer holds no code for the person")
+    for name in ("verification_uri", "verification_uri_complete"):
+        if text(name):
+            check_url(text(name), name)
     return DeviceLogin(
         user_code=shown(text("user_code")),
-        verification_uri=shown(text("verification_uri")),
-        verification_uri_complete=shown(text("verification_uri_complete")),
+        verification_uri=text("verification_uri"),
+        verification_uri_complete=text("verification_uri_complete"),
         expires=now + min(number("expires_in", LIFETIME), 3600.0),
         interval=min(number("interval", SLOWER), LONGEST_INTERVAL),
         device_code=text("device_code"),

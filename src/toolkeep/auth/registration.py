@@ -20,6 +20,7 @@ from toolkeep._rules.egress import EgressPolicy
 from toolkeep._wire.egress import Answer, EgressRefused, FetchFailed
 from toolkeep.auth.authorizer import OAuthError
 from toolkeep.auth.discovery import Fetch, ServerMetadata, json_object, shown
+from toolkeep.config import redact_url
 from toolkeep.config.urls import is_loopback
 
 STEP = "client registration"
@@ -65,7 +66,8 @@ class OAuthClient:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> OAuthClient:
-        return cls(**{**found, "scopes": tuple(found["scopes"])})
+        given: dict[str, Any] = {**found, "scopes": tuple(found["scopes"])}
+        return cls(**given)
 
 
 # -- which client -------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ def _refused(answer: Answer, document: Mapping[str, Any]) -> OAuthError:
     said = shown(str(document.get("error_description", ""))) or error or "no reason"
     return OAuthError(
         STEP,
-        f"{answer.url} answered {answer.status} ({said})",
+        f"{redact_url(answer.url)} answered {answer.status} ({said})",
         remedy="Register a client with its operator, and set 'client_id'",
         error=error,
         transient=answer.status >= 500 or answer.status == 429,

@@ -14,7 +14,7 @@ from typing import Any
 
 from toolkeep._wire.egress import policy_for
 from toolkeep.auth.authorizer import AuthRequest, Challenge, OAuthError
-from toolkeep.auth.discovery import BearerChallenge, Fetch, bearer_challenge, discover
+from toolkeep.auth.discovery import BearerChallenge, Discovered, Fetch, bearer_challenge, discover
 from toolkeep.auth.grants import Grant, post_form, read_tokens
 from toolkeep.auth.oauth import OAuthSettings, resource_for, union
 from toolkeep.auth.registration import known_client
@@ -37,6 +37,7 @@ class ClientCredentials:
         self._settings, self._fetch = settings, fetch
         self._policy = policy_for(settings.url, settings.allow)
         self._grant: Grant | None = None
+        self._found: Discovered | None = None
         self._scopes = settings.scopes
         self._request: asyncio.Task[Grant | OAuthError] | None = None
 
@@ -92,12 +93,13 @@ class ClientCredentials:
         try:
             self._grant = await self._asked(said)
         except OAuthError as error:
+            self._found = None  # it may have moved
             return error
         return self._grant
 
     async def _asked(self, said: BearerChallenge | None) -> Grant:
         settings = self._settings
-        found = await discover(
+        found = self._found or await discover(
             settings.url,
             fetch=self._fetch,
             policy=self._policy,
@@ -124,6 +126,7 @@ class ClientCredentials:
             now=now,
         )
         tokens = read_tokens(STEP, answer, now)
+        self._found = found
         return Grant(
             key=settings.key(None),
             client=client,
