@@ -1,5 +1,6 @@
 """Challenges, metadata and the order in which they are asked for."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oauth.world import REDIRECT, callback_for, client, direct, faulty
-from toolkeep._wire.egress import policy_for
+from toolkeep._rules.egress import Range
+from toolkeep._wire.egress import Answer, policy_for
 from toolkeep.auth.authorizer import OAuthError
 from toolkeep.auth.discovery import (
     BearerChallenge,
@@ -286,6 +288,31 @@ async def test_a_pinned_issuer_is_the_only_one_that_is_asked():
         assert evil.requests == []
         with pytest.raises(OAuthError, match="names the issuer"):
             await found_at(server.origin)
+
+
+@pytest.mark.requirement("N2")
+@pytest.mark.parametrize(
+    ("named", "widened"), [("https://elsewhere.example/m", False), ("https://mcp.example/m", True)]
+)
+async def test_only_the_configured_server_widens_where_its_authorization_server_may_be(
+    named: str, widened: bool
+):
+    """A document that came from 10.0.0.1 because the user allows its host proves nothing."""
+    answers: dict[str, Any] = {
+        named: {"authorization_servers": ["https://as.example"]},
+        "https://as.example/.well-known/oauth-authorization-server": {
+            "issuer": "https://as.example",
+            "token_endpoint": "https://as.example/token",
+        },
+    }
+
+    async def fetch(method: str, url: str, **given: Any) -> Answer:
+        return Answer(200, {}, json.dumps(answers[url]).encode(), url, "10.0.0.1")
+
+    mcp = "https://mcp.example/mcp"
+    challenge = BearerChallenge(resource_metadata=named)
+    found = await discover(mcp, fetch=fetch, policy=policy_for(mcp), challenge=challenge)
+    assert found.policy.ranges == ({Range.PRIVATE} if widened else frozenset())
 
 
 async def test_metadata_that_names_no_authorization_server_says_what_to_set():

@@ -1,5 +1,6 @@
 """The two halves of a login, at authorization servers that misbehave."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -15,8 +16,9 @@ from tests.oauth.world import (
     faulty,
     token,
 )
-from toolkeep.auth.authorizer import OAuthError
+from toolkeep.auth.authorizer import AuthRequest, Challenge, OAuthError
 from toolkeep.auth.discovery import BearerChallenge, ResourceMetadata, ServerMetadata
+from toolkeep.auth.grants import Grant
 from toolkeep.auth.login import (
     begin_device_login,
     begin_login,
@@ -220,6 +222,17 @@ async def test_only_who_began_a_login_may_complete_it():
                 await complete_login(oauth, callback, principal=other)
         assert server.asked("/token") == []
         await complete_login(oauth, callback, principal="mallory")
+
+
+async def test_a_callback_that_arrives_twice_at_once_is_redeemed_once():
+    async with faulty() as server:
+        server.standard()
+        oauth = client(server.origin)
+        login = await begin_login(oauth, redirect_uri=REDIRECT)
+        several = [complete_login(oauth, callback_for(login.url)) for _ in range(5)]
+        done = await asyncio.gather(*several, return_exceptions=True)
+        assert sum(isinstance(one, Grant) for one in done) == 1
+        assert len(server.asked("/token")) == 1
 
 
 async def test_a_callback_is_not_completed_at_another_server():
@@ -520,10 +533,6 @@ async def test_a_logout_revokes_both_tokens_and_forgets_even_if_that_fails():
 
 @pytest.mark.requirement("N6")
 async def test_a_service_asks_once_for_all_callers_and_not_again_for_a_token_just_given():
-    import asyncio
-
-    from toolkeep.auth.authorizer import AuthRequest, Challenge
-
     async with faulty() as server:
         server.standard()
         mine = ClientSettings(client_id="svc", client_secret="sesame")
@@ -588,10 +597,8 @@ async def test_scopes_of_a_login_at_another_issuer_are_not_carried_over():
     async with faulty() as other, faulty() as server:
         server.standard()
         other.standard()
-        oauth, _ = await logged_in(server, scopes=("mine",))
-        await oauth.grants.update(
-            await oauth.grants.stored(oauth.settings.key("alice")), wanted=("theirs",)
-        )
+        oauth, grant = await logged_in(server, scopes=("mine",))
+        await oauth.grants.update(grant, wanted=("theirs",))
         named = {"resource": f"{server.origin}/mcp", "authorization_servers": [other.origin]}
         again = await begin_login(oauth, "alice", redirect_uri=REDIRECT)
         assert "scope=mine+theirs" in again.url
