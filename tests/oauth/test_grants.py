@@ -21,7 +21,7 @@ from tests.oauth.world import (
 from toolkeep.auth.authorizer import AuthRequest, Challenge, LoginNeeded, OAuthError
 from toolkeep.auth.discovery import BearerChallenge
 from toolkeep.auth.grants import SAVE_PAUSES, Grant, GrantKey, Grants
-from toolkeep.auth.login import begin_login, complete_login
+from toolkeep.auth.login import begin_login, complete_login, logout
 from toolkeep.auth.oauth import MAX_STEP_UPS, OAuth, step_up
 from toolkeep.auth.registration import OAuthClient
 from toolkeep.auth.storage import MemoryStorage, StorageUnavailable
@@ -524,3 +524,18 @@ async def test_a_logout_elsewhere_is_noticed_with_the_first_refused_token():
         with pytest.raises(LoginNeeded):
             await oauth.challenged(request_of(oauth), refused(oauth, "old"))
         assert await bearer(oauth) == ""
+
+
+async def test_a_grant_that_cannot_be_read_can_be_replaced_removed_and_passed_over():
+    async with faulty() as server:
+        server.standard()
+        oauth = await client_with(server)
+        storage, broken = oauth.grants.storage, oauth.settings.key("bob")
+        await storage.put(broken.text, b"{}")
+        assert [grant.key.principal async for grant in oauth.grants.all()] == ["alice"]
+        login = await begin_login(oauth, "bob", redirect_uri=REDIRECT)
+        await complete_login(oauth, callback_for(login.url))
+        assert await oauth.grants.stored(broken) is not None
+        await storage.put(broken.text, b"{}")
+        assert await logout(oauth, "bob") is False, "what cannot be read cannot be revoked"
+        assert await storage.get(broken.text) is None

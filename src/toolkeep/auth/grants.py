@@ -299,10 +299,15 @@ class Grants:
                 self._remember(changed)
 
     async def remove(self, key: GrantKey) -> Grant | None:
-        """Forget a grant; the one that was stored, for its revocation."""
-        _, stored = await self._stored(key)
-        await self.storage.delete(key.text)
-        self._forget(key)
+        """Forget a grant; the one that was stored, for its revocation.
+
+        Raises `OAuthError` if that could not be read; it is removed all the same.
+        """
+        try:
+            _, stored = await self._stored(key)
+        finally:
+            await self.storage.delete(key.text)
+            self._forget(key)
         return stored
 
     async def stored(self, key: GrantKey) -> Grant | None:
@@ -316,8 +321,14 @@ class Grants:
         """Every grant in the storage that can be read, of all servers."""
         async for text in self.storage.scan(PREFIX):
             entry = await self.storage.get(text)
-            if entry is not None:
-                yield Grant.from_bytes(entry.value)
+            if entry is None:
+                continue
+            try:
+                grant = Grant.from_bytes(entry.value)
+            except OAuthError:
+                logger.warning("a stored login cannot be read")
+                continue
+            yield grant
 
     async def aclose(self) -> None:
         """Let refreshes that are under way end: an answer that is not stored is lost."""

@@ -187,7 +187,10 @@ async def _prepared(
         issuer=settings.issuer,
         resource=settings.resource,
     )
-    previous = await oauth.grants.stored(settings.key(principal))
+    try:
+        previous = await oauth.grants.stored(settings.key(principal))
+    except OAuthError:  # it cannot be read, and is about to be replaced
+        previous = None
     if previous is not None and previous.client.issuer != found.server.issuer:
         previous = None
     before = () if previous is None else (*previous.requested, *previous.wanted)
@@ -444,7 +447,10 @@ async def complete_device_login(oauth: OAuth, login: DeviceLogin) -> Grant:
 
 async def logout(oauth: OAuth, principal: str | None = None) -> bool:
     """Forget a login and revoke its tokens. False: it is forgotten, and could not be revoked."""
-    grant = await oauth.grants.remove(oauth.settings.key(principal))
+    try:
+        grant = await oauth.grants.remove(oauth.settings.key(principal))
+    except OAuthError:
+        return False
     if grant is None:
         return True
     url = grant.revocation_endpoint or await _revocation_endpoint(oauth, grant)
