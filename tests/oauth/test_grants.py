@@ -350,6 +350,42 @@ async def test_a_process_that_holds_the_lease_for_too_long_is_not_waited_for_end
         assert await bearer(oauth) == "first"
 
 
+def impatient(oauth: OAuth, lease: float) -> OAuth:
+    """The same with a lease that is over soon."""
+    settings, policy = oauth.settings.client, oauth.policy
+    oauth.grants = Grants(
+        oauth.grants.storage, fetch=direct, settings=settings, policy=policy, lease=lease
+    )
+    return oauth
+
+
+async def test_the_lease_of_a_process_that_was_killed_is_over_soon():
+    async with faulty() as server:
+        server.standard()
+        oauth = await client_with(server, refreshing=True)
+        assert await oauth.grants.storage.lease(f"{oauth.settings.key('alice').text}:refresh", 0.2)
+        assert await bearer(oauth) == "first"
+
+
+async def test_a_refresh_that_takes_longer_than_its_lease_keeps_it():
+    release = asyncio.Event()
+
+    async def slow(request: Request) -> Any:
+        await release.wait()
+        return 200, token("second", "refresh-2")
+
+    async with faulty() as server:
+        server.standard()
+        server.routes["/token"] = slow
+        first = impatient(await client_with(server), 1.0)
+        second = impatient(client(server.origin, first.grants.storage), 1.0)
+        callers = [asyncio.create_task(bearer(oauth)) for oauth in (first, second)]
+        await asyncio.sleep(2.5)  # longer than two leases
+        release.set()
+        assert await asyncio.gather(*callers) == ["second", "second"]
+        assert len(server.asked("/token")) == 1
+
+
 async def test_what_is_stored_and_cannot_be_read_is_said_without_quoting_it():
     async with faulty() as server:
         server.standard()

@@ -11,6 +11,7 @@ import pytest
 
 from toolkeep.auth.storage import (
     KEY_VARIABLE,
+    Lease,
     LocalStorage,
     MemoryStorage,
     StorageUnavailable,
@@ -72,6 +73,9 @@ async def test_a_lease_has_one_holder_until_it_is_released_or_has_expired(storag
     assert after is not None
     assert after.token > again.token > held.token
     await storage.release(held)  # a lease that was lost meanwhile
+    assert not await storage.renew(held, 60)
+    assert await storage.renew(after, 60)
+    assert not await storage.renew(Lease("c", 1, "me"), 60)
     assert await storage.lease("a", 60) is None
 
 

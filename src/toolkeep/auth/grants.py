@@ -27,7 +27,7 @@ from toolkeep._wire.egress import Answer, EgressRefused, FetchFailed
 from toolkeep.auth.authorizer import OAuthError
 from toolkeep.auth.discovery import Fetch, json_object, scopes_of, shown
 from toolkeep.auth.registration import ClientSettings, OAuthClient, authenticated, with_secret
-from toolkeep.auth.storage import Entry, Storage
+from toolkeep.auth.storage import Entry, Lease, Storage
 from toolkeep.config import redact_url
 from toolkeep.errors import ToolkeepError
 
@@ -40,10 +40,11 @@ REFRESH = "refresh"
 ENDS = frozenset({"invalid_grant", "invalid_client"})
 EARLIEST, EARLY_SHARE = 60.0, 0.1
 """Refresh this many seconds before expiry, and at most this share of the token's life."""
-LEASE = 45.0
-"""Seconds that a refresh may take: one request (15 s), and saving."""
-LEASE_WAIT = 60.0
-"""Seconds to wait for the refresh of another process."""
+LEASE = 10.0
+"""Seconds after which a process that was killed in a refresh is in nobody's way. A living one
+renews its lease."""
+LEASE_WAIT, CLOSE_WAIT = 60.0, 30.0
+"""Seconds to wait for the refresh of another process, and for one's own when closing."""
 FIRST_POLL, LONGEST_POLL = 0.02, 0.25
 SAVE_PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
@@ -246,9 +247,10 @@ class Grants:
         fetch: Fetch,
         settings: ClientSettings,
         policy: EgressPolicy,
+        lease: float = LEASE,
         lease_wait: float = LEASE_WAIT,
     ) -> None:
-        self.storage, self._lease_wait = storage, lease_wait
+        self.storage, self._lease, self._lease_wait = storage, lease, lease_wait
         self._fetch, self._settings, self._policy = fetch, settings, policy
         self._cached: dict[GrantKey, Grant] = {}
         self._unsaved: dict[GrantKey, tuple[int, Grant]] = {}
@@ -335,7 +337,7 @@ class Grants:
         loop = asyncio.get_running_loop()
         running = [task for task in self._renewals.values() if task.get_loop() is loop]
         if running:
-            _, late = await asyncio.wait(running, timeout=LEASE)
+            _, late = await asyncio.wait(running, timeout=CLOSE_WAIT)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -379,11 +381,13 @@ class Grants:
             if (good := self._as_it_is(grant, rejected)) is not None:
                 return good
             self._check_pause(key)
-            lease = await self.storage.lease(f"{key.text}:refresh", LEASE)
+            lease = await self.storage.lease(f"{key.text}:refresh", self._lease)
             if lease is not None:
+                keeping = asyncio.create_task(self._keep_lease(lease))
                 try:
                     renewed = await self._under_lease(key, rejected)
                 finally:
+                    keeping.cancel()
                     await self._release(lease)
                 if renewed is not None:
                     return renewed
@@ -482,7 +486,17 @@ class Grants:
             return await self._stored(key)
         return entry, Grant.from_bytes(entry.value)
 
-    async def _release(self, lease: Any) -> None:
+    async def _keep_lease(self, lease: Lease) -> None:
+        """Renew until cancelled, or lost: then compare-and-set decides whose answer counts."""
+        kept = True
+        while kept:
+            await asyncio.sleep(self._lease / 3)
+            try:
+                kept = await self.storage.renew(lease, self._lease)
+            except ToolkeepError:
+                logger.debug("a lease could not be renewed")
+
+    async def _release(self, lease: Lease) -> None:
         try:
             await self.storage.release(lease)
         except ToolkeepError:

@@ -56,6 +56,7 @@ class Storage(Protocol):
     async def delete(self, key: str, *, if_version: int | None = None) -> bool: ...
     def scan(self, prefix: str) -> AsyncIterator[str]: ...
     async def lease(self, key: str, ttl: float) -> Lease | None: ...
+    async def renew(self, lease: Lease, ttl: float) -> bool: ...
     async def release(self, lease: Lease) -> None: ...
 
 
@@ -159,6 +160,18 @@ class LocalStorage:
         taken = Lease(key, time.time_ns(), secrets.token_hex(8))
         version = await self.put(f"lease:{key}", taken.holder.encode(), ttl=ttl, if_version=0)
         return None if version is None else taken
+
+    async def renew(self, lease: Lease, ttl: float) -> bool:
+        """False: lost."""
+
+        def renew() -> bool:
+            found = self._read(f"lease:{lease.key}")
+            if found is None or _entry(found).value != lease.holder.encode():
+                return False
+            self._write(f"lease:{lease.key}", found["version"], lease.holder.encode(), ttl)
+            return True
+
+        return await self._locked(renew)
 
     async def release(self, lease: Lease) -> None:
         def release() -> None:
@@ -283,6 +296,13 @@ class MemoryStorage:
         holder = secrets.token_hex(8)
         token = await self.put(f"lease:{key}", holder.encode(), ttl=ttl, if_version=0)
         return None if token is None else Lease(key, token, holder)
+
+    async def renew(self, lease: Lease, ttl: float) -> bool:
+        found = self._read(f"lease:{lease.key}")
+        if found is None or found.value != lease.holder.encode():
+            return False
+        self._entries[f"lease:{lease.key}"] = found, time.monotonic() + ttl
+        return True
 
     async def release(self, lease: Lease) -> None:
         found = self._read(f"lease:{lease.key}")
