@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Mapping
 
 LOGGERS = (
-    *("adapters", "catalogue", "chat", "client", "compose", "config", "events", "group"),
+    *("adapters", "auth", "catalogue", "chat", "client", "compose", "config", "events", "group"),
     *("results", "runtime", "server", "sessions", "stores", "tools", "wire"),
 )
 
