@@ -13,11 +13,8 @@ import time
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from pydantic import ConfigDict
+from typing import TYPE_CHECKING, NamedTuple
 
 from toolkeep._catalogue.guides import guides_for
 from toolkeep._catalogue.listing import Rest
@@ -26,7 +23,6 @@ from toolkeep._catalogue.prompts import LocalPrompt, beside
 from toolkeep._catalogue.tool import Tool
 from toolkeep._rules.patterns import Selection
 from toolkeep.config import ServerSpec
-from toolkeep.config.frozen import frozen
 
 if TYPE_CHECKING:
     import mcp_types
@@ -46,35 +42,6 @@ _SLICE = 500
 """Tools that are dressed at a time: about 3 ms."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-
-
-@cache
-def _frozen_models() -> tuple[type[mcp_types.Tool], type[mcp_types.ToolAnnotations]]:
-    """The SDK's models, without a way to assign."""
-    import mcp_types
-
-    class Definition(mcp_types.Tool):
-        model_config = ConfigDict(frozen=True)
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return frozen_definition, (mcp_types.Tool.model_construct(**self.__dict__),)
-
-    class Annotations(mcp_types.ToolAnnotations):
-        model_config = ConfigDict(frozen=True)
-
-    Definition.__name__, Annotations.__name__ = "Tool", "ToolAnnotations"
-    return Definition, Annotations
-
-
-def frozen_definition(listed: mcp_types.Tool) -> mcp_types.Tool:
-    """A copy that nobody can alter: it is shared by all who are shown it. Calls are checked by
-    the client's own."""
-    tool, annotations = _frozen_models()
-    held = {name: frozen(value) for name, value in listed.__dict__.items()}
-    marks = listed.annotations
-    if marks is not None:
-        held["annotations"] = annotations.model_construct(marks.model_fields_set, **marks.__dict__)
-    return tool.model_construct(listed.model_fields_set, **held)
 
 
 class Aged(NamedTuple):
@@ -218,7 +185,7 @@ class Dressing:
                 tags |= frozenset(more)
         return Tool(
             spec.name,
-            frozen_definition(definition),
+            definition,
             tags=tags,
             headers=spec.tool_headers.get(name, _NO_HEADERS),
             guide=guide,

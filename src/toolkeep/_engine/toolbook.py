@@ -10,16 +10,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
-from mcp_types import Tool
-from pydantic import BaseModel, ValidationError
+from mcp_types import Tool, ToolAnnotations
+from pydantic import ConfigDict, ValidationError
 
 from toolkeep._rules import schema
-from toolkeep.config.frozen import thawed
+from toolkeep.config.frozen import frozen, thawed
 
 logger = logging.getLogger("toolkeep.tools")
 
@@ -29,13 +29,48 @@ _MOST_NAMED = 20
 """Tools of one listing that are named in the log as left out."""
 
 
+class FrozenAnnotations(ToolAnnotations):
+    """The SDK's model, without a way to assign."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class FrozenTool(Tool):
+    """A tool as its server listed it, which nobody can alter. The client checks calls by it, and
+    catalogues show it: one object for all."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def of(cls, tool: Tool) -> Self:
+        held = {name: frozen(value) for name, value in tool.__dict__.items()}
+        marks = tool.annotations
+        if marks is not None:
+            given = marks.model_fields_set
+            held["annotations"] = FrozenAnnotations.model_construct(given, **marks.__dict__)
+        return cls.model_construct(tool.model_fields_set, **held)
+
+    def copied(self) -> Tool:
+        """A plain copy. `model_copy(deep=True)` takes more than twice as long."""
+        held = {name: thawed(value) for name, value in self.__dict__.items()}
+        if self.annotations is not None:
+            held["annotations"] = ToolAnnotations.model_construct(
+                self.annotations.model_fields_set, **self.annotations.__dict__
+            )
+        if self.execution is not None:
+            held["execution"] = self.execution.model_copy()
+        if self.icons is not None:
+            held["icons"] = [icon.model_copy() for icon in self.icons]
+        return Tool.model_construct(self.model_fields_set, **held)
+
+
 @dataclass
 class KnownTool:
     """One listed tool. Its schemas are compiled when first needed, then kept."""
 
     server: str
     tool: Tool
-    _said: set[str] = field(default_factory=set[str], repr=False)
+    _said: frozenset[str] = frozenset()
 
     @property
     def repeatable(self) -> bool:
@@ -65,7 +100,7 @@ class KnownTool:
         """What is wrong with the value. That it was not checked is said once for each schema."""
         found = checker.check(value)
         if found.unchecked and checker.what not in self._said:
-            self._said.add(checker.what)
+            self._said |= {checker.what}
             self._say_unchecked(checker.what, found.unchecked)
         return found.problems
 
@@ -74,7 +109,7 @@ class KnownTool:
         logger.warning("%s: the %s of %s are not checked: %s", self.server, what, name, why)
 
     def _compiled(self, found: Mapping[str, Any], what: str) -> schema.Checker:
-        checker = schema.compile(found, what=what)
+        checker = schema.compile(thawed(found), what=what)  # jsonschema-rs takes plain lists only
         if not checker.usable:
             self._say_unchecked(what, checker.reason)
         return checker
@@ -94,7 +129,7 @@ class Toolbook:
         """For how many seconds it did, when it was listed; 0: it does not say."""
         self.public = False
         """Whether the server says that everybody is told the same."""
-        self.tools: list[Tool] = []
+        self.tools: list[FrozenTool] = []
         self._known: dict[str, KnownTool] = {}
         left_out = LeftOut(server)
         for raw in raw_tools:
@@ -116,7 +151,7 @@ class Toolbook:
         """The tools, for callers to do with as they like: calls are checked by the originals."""
         copies: list[Tool] = []
         for tool in self.tools:
-            copies.append(_copied(tool))
+            copies.append(tool.copied())
             if len(copies) % SLICE == 0:
                 await asyncio.sleep(0)
         return copies
@@ -137,17 +172,6 @@ class Toolbook:
         return self._known.get(name)
 
 
-def _copied(tool: Tool) -> Tool:
-    """As `model_copy(deep=True)`, which takes three times as long."""
-    held = {
-        name: value.model_copy() if isinstance(value, BaseModel) else thawed(value)
-        for name, value in tool.__dict__.items()
-    }
-    if tool.icons is not None:
-        held["icons"] = [icon.model_copy() for icon in tool.icons]
-    return Tool.model_construct(tool.model_fields_set, **held)
-
-
 class LeftOut:
     """The tools of one listing that cannot be used. The first few are logged by name."""
 
@@ -165,7 +189,7 @@ class LeftOut:
             logger.warning("%s: %d more tools are left out", self._server, more)
 
 
-def _parsed(raw: Any, left_out: LeftOut, *, modern: bool) -> Tool | None:
+def _parsed(raw: Any, left_out: LeftOut, *, modern: bool) -> FrozenTool | None:
     try:
         tool = Tool.model_validate(raw, by_name=False)
     except ValidationError as error:
@@ -180,4 +204,4 @@ def _parsed(raw: Any, left_out: LeftOut, *, modern: bool) -> Tool | None:
     if reason is not None:
         left_out.add(tool.name, f"invalid x-mcp-header: {reason}")
         return None
-    return tool
+    return FrozenTool.of(tool)

@@ -32,6 +32,8 @@ def _refuse_json(_self: Any, *_args: Any, **_kwargs: Any) -> NoReturn:
 class FrozenJson(dict[str, Any]):
     """An object that a server sent, frozen with all that is in it. A deep copy is a plain dict."""
 
+    __slots__ = ()
+
     def __deepcopy__(self, memo: object) -> dict[str, Any]:
         return thawed(self)
 
@@ -45,6 +47,8 @@ class FrozenJson(dict[str, Any]):
 
 class FrozenArray(list[Any]):
     """An array that a server sent, likewise."""
+
+    __slots__ = ()
 
     def __deepcopy__(self, memo: object) -> list[Any]:
         return thawed(self)
