@@ -28,7 +28,7 @@ from toolkeep import (
 from toolkeep.config import Difference
 from toolkeep.events import Completed, Event, Progress, Started
 
-SEED = 8
+SEED = 11
 """One in whose first calls every lie has its occasion."""
 LATE = 3.0
 """Seconds; more than is allowed."""
