@@ -17,6 +17,7 @@ _ERROR = {"code": -32050, "message": "not today"}
 _CHARGED = {"code": -32000, "message": "card declined after checkout session cs_12 was charged"}
 _COMPLAINT = '{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}'
 """What many servers say about a notification that they do not know."""
+_LOG = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"again"}}'
 HTTP: tuple[Kind, ...] = ("http",)
 NET: tuple[Kind, ...] = ("http", "sse")
 PIPES: tuple[Kind, ...] = ("stdio",)
@@ -70,6 +71,12 @@ FAULTS: Mapping[str, Fault] = {
     "a complaint about something else on the pipe": Fault(
         PIPES, {"prefix_lines": f"{_COMPLAINT}\n"}
     ),
+    "a flood of events before the answer": Fault(
+        HTTP, {"encoding": "sse", "sse_prefix": f"data: {_LOG}\n\n" * 300 + ":\n" * 3000}, weight=2
+    ),
+    "a flood of lines on the pipe": Fault(
+        PIPES, {"prefix_lines": f"{_LOG}\n" * 200 + "x\n" * 3000}, weight=2
+    ),
     "answered twice at once": Fault(HTTP, {"encoding": "json", "repeat_after": 0.0}),
     "answered twice, later": Fault(HTTP, {"encoding": "json", "repeat_after": 0.005}),
     "redirected for good": Fault(HTTP, {"status": 308, "redirect": "/mcp?key=of-this-call"}),
@@ -108,6 +115,7 @@ TROUBLES: Mapping[str, Trouble] = {
     "closed in answers": Trouble(NET, 0.2),
     "sessions stranded": Trouble(HTTP, 1.0, weight=2),
     "streams broken": Trouble(NET),
+    "streams that end at once": Trouble(HTTP),
     "list changed": Trouble(NET),
     "processes killed": Trouble(PIPES, weight=3),
     "one process killed": Trouble(PIPES, weight=3),

@@ -17,7 +17,7 @@ from typing import Any
 
 from chaos.faults import OF_ONE, TROUBLES
 from chaos.scene import PLACES, TOOLS, Server
-from toolkeep.testing import FaultProxy, ScriptedServer
+from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 from toolkeep.testing.scripted import ScriptedProgram
 
 
@@ -66,6 +66,11 @@ async def _upset(server: ScriptedServer, proxy: FaultProxy, kind: str) -> int:
         case "connections closed":
             return proxy.kill_connections(reset=False)
         case "streams broken":
+            return await server.break_streams()
+        case "streams that end at once":
+            body, kind = "retry: 0\n\n", "text/event-stream"
+            ends = Behaviour(run=False, body=body, content_type=kind)
+            await server.script(Rule(http="GET", times=3, do=ends))
             return await server.break_streams()
         case "list changed":
             return await server.notify("notifications/tools/list_changed", listeners=0)
