@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import tempfile
 from pathlib import Path
 
@@ -27,5 +28,7 @@ async def with_servers(folder: Path) -> None:
         await main()
 
 
+# That a server is skipped is logged. Without a handler Python would print it among our own words.
+logging.getLogger("toolkeep").addHandler(logging.NullHandler())
 with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
     asyncio.run(with_servers(Path(place)))
