@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Mapping
 
 LOGGERS = (
-    *("adapters", "auth", "catalogue", "chat", "client", "compose", "config", "events", "group"),
-    *("results", "runtime", "server", "sessions", "stores", "tools", "wire"),
+    *("adapters", "auth", "catalogue", "chat", "client", "events", "group"),
+    *("results", "runtime", "server", "sessions", "state", "stores", "tools", "wire"),
 )
 
 
