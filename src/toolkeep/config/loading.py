@@ -113,8 +113,13 @@ class Surroundings:
     files: list[Path] = field(default_factory=list[Path])
     beside: dict[str, str] = field(default_factory=dict[str, str])
     """The variables of the `.env` beside the configuration, and the place of each."""
+    process_env: Mapping[str, str] = field(init=False, repr=False)
+    """Without what files add to it: a file that was found must not say where approvals are kept."""
     notes: list[str] = field(default_factory=list[str])
     """Warnings about that file."""
+
+    def __post_init__(self) -> None:
+        self.process_env = self.env
 
     def draft(self, source: object) -> Draft:
         if source is None:
@@ -213,7 +218,7 @@ def _format_of(path: Path, file: str) -> str:
 
 def _settle(draft: Draft, around: Surroundings) -> Settled:
     folder = draft.document.folder
-    known = _editors_words(folder, home_of(around.env)) if draft.of_an_editor else {}
+    known = _editors_words(folder, home_of(around.process_env)) if draft.of_an_editor else {}
     meanings = Meanings(around.env, known, around.answers.to(draft.inputs))
     draft.off = draft.off or environment.switched_off(around.env, draft)
     draft.defaults.extend(environment.defaults(around.env))
@@ -266,7 +271,7 @@ def _unapproved(
     settled: Settled, around: Surroundings, approvals: Approvals | None
 ) -> tuple[Pending, ...]:
     programs = [spec for spec in settled.specs if spec.command]
-    kept = approvals or FileApprovals(default_path(around.env))
+    kept = approvals or FileApprovals(default_path(around.process_env))
     asked = [(spec, digest_of(spec, around.cwd)) for spec in programs]
     return tuple(
         Pending(spec, digest, settled.places[spec.name], settled.written[spec.name])

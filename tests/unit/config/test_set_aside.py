@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkeep import Client, ConfigError, Configuration, Runtime, ServerSpec
-from toolkeep.config import MemoryApprovals, difference, load, watch
+from toolkeep.config import FileApprovals, MemoryApprovals, difference, load, watch
+from toolkeep.config.approval import default_path
 from toolkeep.config.doubts import ConfigWarning
 from toolkeep.config.loading import problems
 from toolkeep.config.urls import NAME, our_names
@@ -352,3 +353,21 @@ def test_a_switch_that_is_on_changes_nothing_and_one_that_is_none_is_refused():
     assert "a" in quietly({"enable_mcp_tools": True, "mcpServers": {"a": GOOD}})
     with pytest.raises(ConfigError, match="neither true nor false"):
         quietly({"enable_mcp_tools": "perhaps", "mcpServers": {"a": GOOD}})
+
+
+@pytest.mark.requirement("C4")
+@pytest.mark.parametrize("variable", ["XDG_STATE_HOME", "HOME"])
+def test_an_env_file_that_was_found_cannot_say_where_approvals_are_kept(
+    variable: str, tmp_path: Path
+):
+    """Otherwise a cloned folder could bring the approval of its own programs."""
+    folder, home = tmp_path / "cloned", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir(mode=0o700)
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"x": {"command": "x"}}}))
+    own = {"HOME": str(home)} if variable != "HOME" else {}
+    pending = load(None, env=own, cwd=folder, approvals=MemoryApprovals()).needs_approval[0]
+    (folder / ".env").write_text(f"{variable}={folder}\n")
+    brought = FileApprovals(default_path({"HOME": str(home), variable: str(folder)}))
+    brought.approve(pending.digest, "by nobody")
+    assert load(None, env=own, cwd=folder).needs_approval == (pending,)
