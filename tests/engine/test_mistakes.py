@@ -24,7 +24,6 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "an impossible port": ({"url": "http://127.0.0.1:99999/mcp"}, "url"),
     "a broken address": ({"url": "http://[::1/mcp"}, "url"),
     "a space": ({"url": "http://127.0.0.1/m cp"}, "url"),
-    "a bad name": ({"name": "my server!"}, "name"),
     "an empty name": ({"name": ""}, "name"),
     "an unknown key": ({"colour": "blue"}, "colour"),
     "an unknown nested key": ({"timeouts": {"conect": 1}}, "timeouts.conect"),

@@ -50,7 +50,7 @@ ERRORS = [
 @pytest.mark.parametrize("kind", ERRORS)
 def test_every_error_can_be_asked_whether_the_call_ran(kind: type[ToolkeepError]):
     given = {"server": "kit", "delivery": Delivery.REFUSED, "result": {}, "tool": "record"}
-    given |= {"requests": {}, "candidates": ("a.record", "b.record")}
+    given |= {"requests": {}, "store": "memory:", "candidates": ("a.record", "b.record")}
     wanted = inspect.signature(kind.__init__).parameters
     error = kind("trouble", **{name: value for name, value in given.items() if name in wanted})
     assert isinstance(error.delivery, Delivery)

@@ -386,11 +386,20 @@ async def test_a_session_that_is_given_up_is_ended_only_after_its_last_call():
 
 
 @pytest.mark.requirement("S7", "S8")
-@pytest.mark.parametrize("step", REPLACEMENT)
 @pytest.mark.parametrize(
-    "trouble",
-    [Behaviour(status=500), Behaviour(drop="after_body", reset=True), Behaviour(status=429)],
-    ids=["500", "reset", "429"],
+    ("step", "trouble"),
+    [
+        # A 500 on notifications/initialized fails no opening.
+        pytest.param("initialize", Behaviour(status=500), id="initialize-500"),
+        *(
+            pytest.param(step, trouble, id=f"{step}-{name}")
+            for step in REPLACEMENT
+            for name, trouble in {
+                "reset": Behaviour(drop="after_body", reset=True),
+                "429": Behaviour(status=429),
+            }.items()
+        ),
+    ],
 )
 async def test_a_failed_replacement_leaves_the_client_usable(step: str, trouble: Behaviour):
     async with talking({"max_replays": 1}, era="legacy") as (server, client):
