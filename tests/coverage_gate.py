@@ -17,7 +17,7 @@ FLOORS = {
     "_engine": 95.0,
     "_catalogue": 94.0,
     "_runtime": 85.0,
-    "code_mode": 95.0,
+    "code_mode": 94.0,
 }
 """Least per cent of the lines, and of the branches, of each package."""
 

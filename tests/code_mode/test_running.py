@@ -50,6 +50,8 @@ print("the sum is", second["sum"])
         assert result.ok, result.text()
         assert result.value == {"sum": 13, "said": "hello"}
         assert result.printed == "the sum is 13\n"
+        assert "the sum is 13" in result.text()
+        result.raise_for_failure()
         assert [(c.tool, dict(c.arguments), c.line, c.outcome) for c in result.calls] == [
             ("one.add", {"a": 1, "b": 2}, 2, Outcome.RAN),
             ("one.add", {"a": 3, "b": 10}, 3, Outcome.RAN),

@@ -102,6 +102,22 @@ async def test_opening_twice_opens_who_is_not_open():
         assert (servers[0].did("connect"), servers[1].did("connect")) == (1, 2)
 
 
+async def test_a_server_is_refused_that_is_there_already_or_cannot_be_told_from_others():
+    class Nameless:
+        async def connect(self) -> None: ...
+
+        async def cleanup(self) -> None: ...
+
+    class Unhashable(Nameless):
+        __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    server = Nameless()
+    with pytest.raises(ConfigError, match="in the group already"):
+        ServerGroup([server, server])
+    with pytest.raises(ConfigError, match="cannot be a key"):
+        ServerGroup([Unhashable()])
+
+
 # -- strict -------------------------------------------------------------------------------------
 
 

@@ -45,6 +45,15 @@ async def test_changes_are_told_alike_on_every_transport(way: Way) -> None:
 
 
 @every_way
+async def test_subscribing_twice_and_unsubscribing_from_nothing_change_nothing(way: Way) -> None:
+    async with meeting(way) as (server, client):
+        await client.unsubscribe(OTHER)
+        await client.subscribe(NOTES)
+        await client.subscribe(NOTES)
+        assert list((await server.subscriptions()).values()) == [[NOTES]]
+
+
+@every_way
 async def test_a_subscriber_hears_of_its_resource_alone(way: Way) -> None:
     async with meeting(way) as (server, client):
         ear = Ear(client)
