@@ -94,6 +94,7 @@ async def test_closing_ends_the_whole_tree(undertaker: Undertaker, manners: str)
 STOPPING = FAMILY.replace(
     "os.write(1, json.dumps(message)",
     """
+os.read(0, 100)  # not before the warden has said that we run
 warden = os.getppid()
 if "orphan" in arguments:
     if not os.fork():
@@ -115,6 +116,7 @@ async def test_a_server_that_stops_its_warden_is_ended_all_the_same(
     undertaker: Undertaker, arguments: tuple[str, ...]
 ):
     async with opened(STOPPING, *arguments, **QUICK) as duct:
+        await say(duct, b"{}")
         await family_of(duct, undertaker)
         await duct.close()
     await undertaker.all_gone()
@@ -128,6 +130,7 @@ async def test_a_close_that_is_cancelled_ends_a_server_that_stops_its_warden(
     undertaker: Undertaker,
 ):
     async with opened(STOPPING, "stubborn", timeouts={"close": 30.0}) as duct:
+        await say(duct, b"{}")
         await family_of(duct, undertaker)
         closing = asyncio.ensure_future(duct.close())
         await asyncio.sleep(0)
