@@ -49,7 +49,7 @@ _KEEP_ALIVE = [((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1)] + [
 
 
 _ID_BITS = 31
-"""Of the first request id: some servers keep ids in 32 bits (rmcp before 0.9)."""
+"""Of the first request id: a server may keep ids in 32 bits, signed."""
 
 
 class Connector(aiohttp.TCPConnector):
