@@ -5,13 +5,13 @@ reference of the next one; the task is the sum of ten bookings, each known only 
 A scripted model does it in three ways:
 
 - classic loop: every request shows it all tools, and it calls one tool in each round trip;
-- search and call: it is shown `search_tools` and `call_tool` (`toolkeep.browsing`);
+- search and call: it is shown `search_tools` and `call_tool` (`toolkeep.tool_search`);
 - code mode: it is shown `search_tools` and `run_code`, and writes one program.
 
 A request is the JSON that a provider would be sent: the tools, and the conversation so far. The
 bytes are the same on every machine, so a test holds the page to them.
 
-    python -m benchmarks.code_mode [--write]     --write: the table of docs/how-to/run-code.md
+    python -m benchmarks.code_mode [--write]     --write: the table of docs/how-to/code-mode.md
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.search_quality import generated
-from toolkeep import CallResult, Runtime, Tool, browsing
+from toolkeep import CallResult, Runtime, Tool
 from toolkeep.code_mode import code_tools
 from toolkeep.config import tool as function
+from toolkeep.runtime import tool_search
 from toolkeep.testing import ScriptedServer
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "run-code.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "code-mode.md"
 BEGIN, END = "<!-- code mode: written by benchmarks/code_mode.py -->", "<!-- end -->"
 
 TOOLS, CALLS = 500, 10
@@ -137,7 +138,7 @@ async def measure() -> dict[str, Conversation]:
             every = [await runtime.resolve([tool.name]) for tool in runtime.catalogue.tools]
             ways = {
                 "classic loop": ([one for [one] in every], classic),
-                "search and call": (browsing(runtime), searching),
+                "search and call": (tool_search(runtime), searching),
                 "code mode": (code_tools(runtime), programming),
             }
             for name, (tools, model) in ways.items():

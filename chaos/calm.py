@@ -11,7 +11,7 @@ from chaos.judge import CALM, Broken
 from chaos.scene import NOBODY, PRINCIPALS, token
 from toolkeep import CallContext, Runtime, ToolkeepError
 
-BACK = "when the troubles are over, every server serves everybody again"
+BACK = "when the troubles are over, every server works for every user again"
 GLANCE = 0.05
 """Seconds between two tries of one caller."""
 _ASKING = 2

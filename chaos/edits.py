@@ -22,8 +22,8 @@ PATIENCE = 60.0
 _HASTE: dict[str, Any] = {
     "breaker_threshold": 25,
     "breaker_cooldown": 0.1,
-    "replay_rate": 200.0,
-    "replay_burst": 500,
+    "retry_rate": 200.0,
+    "retry_burst": 500,
     "timeouts": {"connect": 5.0, "close": 2.0},
     "keep_alive": 1.0,
 }

@@ -19,8 +19,8 @@ _MB = 1 << 20
 _PAUSE = 1.2
 """Seconds; longer than idle sockets are kept."""
 
-LEFT = "nothing is left when the runtime is closed"
-GROWS = "what a runtime holds does not grow with the calls that it makes"
+LEFT = "nothing is left when the runtime is closed, neither here nor at the servers"
+GROWS = "memory, tasks and files of a runtime do not grow with the number of calls"
 ROOM = {"tasks": 12, "files": 12, "children": 2, "memory": 24 * _MB}
 """How much more the last moments may hold than the first ones did: a stream that is being opened
 again, a socket that is not idle for long enough.

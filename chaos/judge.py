@@ -45,15 +45,15 @@ class Broken:
 
 
 ENDS = "every call ends in time"
-SAYS = "a call ends in a way that its caller is prepared for"
-ONCE = "what completed ran exactly once (where replay is allowed: at least once)"
-NEVER = "what was not delivered did not run"
-AT_MOST = "what has an unknown outcome ran at most once (unless replay is allowed)"
+SAYS = "a call ends with a result or a documented error"
+ONCE = "a completed call ran exactly once (where retries are allowed: at least once)"
+NEVER = "a call reported as not delivered did not run"
+AT_MOST = "a call with an unknown outcome ran at most once (unless retries are allowed)"
 OWN_ANSWER = "a result belongs to its call"
-OWN_PLACE = "a call runs where it was addressed to"
+OWN_PLACE = "a call runs at the server it was addressed to"
 OWN_HEADERS = "a call carries its own principal's headers"
 OWN_SESSION = "no session serves two principals"
-IN_FORCE = "a call goes by a configuration that was in force while it ran"
+IN_FORCE = "a call uses a configuration that was in force while it ran"
 CANCELS = "a caller that is cancelled sees its cancellation, and nothing else"
 HUSHED = "no token is shown in an error, an event or a log line"
 OF_CALLS = (
@@ -114,7 +114,7 @@ class Judge:
             return
         number = int(line[1])
         step = self._schedule.step(number)
-        if line[0] == "wish":
+        if line[0] == "behaviour":
             self.granted[step.fault or "?"] += 1
             return
         self._runs[number] = min(255, self._runs[number] + 1)

@@ -12,12 +12,13 @@ from chaos.judge import Broken, Judge
 from chaos.link import Journals, World
 from chaos.schedule import Schedule
 from chaos.soak import Findings, Limits, Soak
-from toolkeep import Backoff, Runtime
-from toolkeep._runtime.options import Options
-from toolkeep.stores import MemorySessionStore
+from toolkeep import Runtime
+from toolkeep._runtime.options import RuntimeOptions
+from toolkeep.group import Backoff
+from toolkeep.state import MemoryStore
 
 _GLANCE = 0.02
-_OPTIONS: Options = {
+_OPTIONS: RuntimeOptions = {
     "backoff": Backoff(first=0.1, cap=1.0),
     "health_interval": 2.0,
     "connect_timeout": 5.0,
@@ -35,13 +36,16 @@ async def soaked(
     made, one that lies.
     """
     async with World(folder) as world:
-        edits, store = Edits(world.specs), MemorySessionStore()
+        edits, store = Edits(world.specs), MemoryStore()
         soak = Soak(Schedule(seed), world, edits, Journals(folder), limits, tell)
         async with soak.witness.listening():
             while not soak.is_over:
                 before = held()
                 # The first by itself; each later one goes on in the sessions of the one before.
-                kept: Options = {**_OPTIONS, "store": store if soak.findings.shifts else None}
+                kept: RuntimeOptions = {
+                    **_OPTIONS,
+                    "state": store if soak.findings.shifts else None,
+                }
                 runtime = runtime_of(edits.configuration(), **kept)
                 async with runtime:
                     await edits.govern(runtime)

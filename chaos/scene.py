@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from toolkeep.testing.losses import (
+from toolkeep.testing.session_loss import (
     BARE_404,
     PYTHON_SDK,
     TYPESCRIPT_400,
@@ -49,13 +49,13 @@ SERVERS = (
     Server(
         *("guest", "http", "both", 8),
         loss=TYPESCRIPT_400,
-        own={"mode": "legacy", "max_sessions": 3, "max_in_flight": 8, "replay": "never"},
+        own={"mode": "legacy", "max_sessions": 3, "max_in_flight": 8, "retry": "never"},
         replayed=frozenset(),
     ),
     Server(
         *("visitor", "http", "legacy", 6),
         loss=BARE_404,
-        own={"session": "call", "replay_tools": {"pay": "always"}},
+        own={"session": "call", "retry_tools": {"pay": "always"}},
         replayed=MARKED | {"pay"},
     ),
 )
@@ -78,13 +78,14 @@ EDITION = "x-edition"
 """A header of the configuration, which edits change."""
 
 MOST_RUNS = 4
-"""Of a call that may be replayed: once, and `max_replays` (3) times again."""
+"""Of a call that may be replayed: once, and `max_retries` (3) times again."""
 SECRET = "hush"
 """Part of every token, so that one is found wherever it is shown."""
 
 
 def _tool(name: str, about: str, **annotations: bool) -> dict[str, Any]:
-    properties = {"key": {"type": "string"}, "pad": {"type": "string"}, "wish": {"type": "object"}}
+    text = {"type": "string"}
+    properties = {"key": text, "pad": text, "behaviour": {"type": "object"}}
     schema = {"type": "object", "properties": properties, "required": ["key"]}
     marks = {"annotations": annotations} if annotations else {}
     return {"name": name, "description": about, "inputSchema": schema, **marks}

@@ -47,7 +47,7 @@ class Step:
         if self.pad:
             arguments["pad"] = "x" * self.pad
         if self.fault is not None:
-            arguments["wish"] = dict(FAULTS[self.fault].wish)
+            arguments["behaviour"] = dict(FAULTS[self.fault].wish)
         return arguments
 
 

@@ -20,7 +20,7 @@ from chaos.scene import SECRET
 from toolkeep.events import CallEvent, Event, Started
 
 ONE_END = "a call has one beginning and one end among the events, and nothing after"
-CAUGHT = "nothing fails where nobody looks"
+CAUGHT = "no background task fails unseen"
 _TELLING = (ResourceWarning, RuntimeWarning)
 """A socket that nobody closed; a coroutine that nobody awaited."""
 _TICK = 0.05

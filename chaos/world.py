@@ -92,7 +92,7 @@ async def _disturb(proxy: FaultProxy, kind: str, seconds: float, amount: int) ->
     hit = proxy.open_connections
     match kind:
         case "deaf":
-            proxy.deaf()
+            proxy.stall()
         case "refusing":
             proxy.refuse()
             proxy.kill_connections(reset=False)
@@ -144,7 +144,7 @@ async def _open(stack: contextlib.AsyncExitStack, server: Server, journal: Path)
         "era": server.era,
         "tools": TOOLS,
         "journal": str(journal),
-        "wishes": True,
+        "call_behaviours": True,
         "record": False,
     }
     if server.kind == "stdio":

@@ -2,7 +2,8 @@
 
 All that it does is done by `toolkeep.Client`: it lists what the scenario's server offers, calls
 every tool, gets every prompt and reads every resource. What a host adds stands below each in a
-function of its own: sample arguments, a form filled in with its defaults, the checks of a skill.
+function of its own: sample arguments, a form filled in with its defaults, the checks of a skill, a
+browser that logs in.
 The suite says in the environment which scenario it is, which version it speaks, and, in some
 scenarios, which calls it wants.
 """
@@ -15,21 +16,56 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from toolkeep import CallRejected, Client, InputNeeded, InvalidArguments, ToolkeepError
+import aiohttp
+
+from toolkeep import (
+    AuthNeeded,
+    CallRejected,
+    Client,
+    InvalidArguments,
+    ToolkeepError,
+)
+from toolkeep.auth.configured import ServerAuth
+from toolkeep.auth.login import begin_login, complete_login
+from toolkeep.auth.oauth import OAuth
+from toolkeep.auth.storage import LoginStorage
+from toolkeep.config import ServerSpec
+from toolkeep.events import InputNeeded
+from toolkeep.state import MemoryStore
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
 WANTED: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
 
 SKILLS = "io.modelcontextprotocol/skills"
+LOGINS = LoginStorage(MemoryStore())
+REDIRECT = "http://localhost:3000/callback"
+CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
+"""The client ID metadata document that the suite knows."""
+MAX_LOGINS = 8
+"""Logins of one run: a server that never has enough is left before."""
 SAMPLES = {"number": 1.5, "integer": 1, "string": "x", "boolean": True, "array": [], "object": {}}
 
 
+MODE = "modern" if VERSION == "2026-07-28" else "legacy"
+
+
 async def main(url: str) -> None:
-    mode = "modern" if VERSION == "2026-07-28" else "legacy"
-    async with Client(
-        url, mode=mode, elicitation=fill_in, sampling=say_something, roots=["file:///project"]
-    ) as client:
+    if not SCENARIO.startswith("auth/"):
+        return await use(Client(url, mode=MODE, **HOST))
+    server = ServerAuth(ServerSpec.parse({"url": url, "auth": auth_of_scenario()}), LOGINS)
+    for _ in range(MAX_LOGINS):
+        try:
+            return await use(Client(url, mode=MODE, auth=server.configured, **HOST))
+        except AuthNeeded:
+            if server.login is None:
+                raise
+            await log_in(server.login)
+    return await use(Client(url, mode=MODE, auth=server.configured, **HOST))
+
+
+async def use(client: Client) -> None:
+    async with client:
         offered = as_offered(client)
         if "tools" in offered:
             await use_tools(client)
@@ -91,6 +127,38 @@ async def fill_in(needed: InputNeeded) -> Any:
 async def say_something(needed: InputNeeded) -> Any:
     words = {"type": "text", "text": "words"}
     return {"role": "assistant", "content": words, "model": "none", "stopReason": "endTurn"}
+
+
+HOST: dict[str, Any] = {
+    "elicitation": fill_in,
+    "sampling": say_something,
+    "roots": ["file:///project"],
+}
+
+
+# --- logins -----------------------------------------------------------------------------------
+
+
+def auth_of_scenario() -> dict[str, Any]:
+    """What a person would configure, from what the suite says of the client."""
+    client = {key: WANTED[key] for key in ("client_id", "client_secret") if key in WANTED}
+    if "client-credentials" in SCENARIO:
+        client["type"] = "client_credentials"
+    if "private_key_pem" in WANTED:
+        client["signing_key"] = WANTED["private_key_pem"]
+        client["signing_algorithm"] = WANTED.get("signing_algorithm", "ES256")
+    return {"client_metadata_url": CLIENT_DOCUMENT, **client}
+
+
+async def log_in(oauth: OAuth) -> None:
+    """Do what the person's browser does: the suite's servers ask nobody, they redirect."""
+    login = await begin_login(oauth, redirect_uri=REDIRECT)
+    async with (
+        aiohttp.ClientSession() as browser,
+        browser.get(login.url, allow_redirects=False) as answer,
+    ):
+        callback = answer.headers["location"]
+    await complete_login(oauth, callback)
 
 
 # --- skills -----------------------------------------------------------------------------------

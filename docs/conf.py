@@ -41,6 +41,8 @@ html_show_sourcelink = html_show_sphinx = html_copy_source = False
 html_extra_path = ["llms.txt"]
 html_static_path = ["site"]
 html_css_files = ["toolkeep.css"]
+html_js_files = ["copy.js"]
+html_search_scorer = str(Path(__file__).parent / "site" / "scorer.js")
 html_theme_options = {
     "light_css_variables": {
         "color-sidebar-link-text--top-level": "var(--color-foreground-secondary)",
@@ -121,7 +123,7 @@ def complete(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 class LinksThatLeave(SphinxTransform):
-    """Takes the references to files outside of `docs/` out before anybody looks for them."""
+    """Remove references to files outside of `docs/` before they are resolved."""
 
     default_priority = 5
 

@@ -1,12 +1,12 @@
-"""Writes the pages that are drawn from the code, or checks that they are not stale.
+"""Write the pages that are generated from the code, or check that they are current.
 
     python docs/generate.py [PAGE …]            write them, or only these
     python docs/generate.py --check [PAGE …]    exit 1 if one differs from what would be written
 
 The recovery page asks `classify` and `decide` themselves what they do with each example below, and
-`error_for` what is raised; the lifecycle page is drawn from the tables of legal moves, and that of
-configuration from the words of each dialect. So the pages cannot say anything else than the code
-does. The public API, the command line, the pictures and `llms.txt` are drawn in `drawing/`.
+`error_type` what is raised; the lifecycle page is drawn from the tables of legal transitions,
+and that of configuration from the keys of each dialect. So the pages agree with the code. The
+public API, the command line, the pictures and `llms.txt` are drawn in `drawing/`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -22,29 +22,48 @@ from textwrap import fill
 from drawing import api, commands, llms
 from drawing.pictures import PICTURES
 
-from toolkeep._engine.telling import error_for
-from toolkeep._rules.budget import Backoff
+from toolkeep._client.retry import error_type
+from toolkeep._rules.backoff import Backoff
 from toolkeep._rules.classify import (
-    SESSION_HINTS,
-    SESSION_ROWS,
+    SESSION_LOST_HINTS,
+    SESSION_LOST_RULES,
     Evidence,
+    FaultKind,
     RpcError,
-    SessionRow,
-    Trouble,
+    SessionLostRule,
     classify,
 )
 from toolkeep._rules.recovery import (
-    MOST_SESSION_FAULTS,
-    Channel,
-    Policy,
-    Standing,
-    Step,
+    MAX_SESSION_FAULTS,
+    ConnectionAction,
+    RetryContext,
+    RetryPolicy,
+    TransportKind,
     decide,
 )
 from toolkeep.config import ServerSpec
-from toolkeep.config.dialects import environment, own, plain, products, service, vscode
-from toolkeep.config.loading import NAMED_BY, USUAL_PLACES
-from toolkeep.config.words import OF_ONE_SERVER, OURS, WAYS, Vocabulary
+from toolkeep.config.dialects.draft import (
+    OWN_KEYS,
+    PER_SERVER_KEYS,
+    TRANSPORT_KEYWORDS,
+    DialectKeys,
+)
+from toolkeep.config.dialects.environment import (
+    DEFAULT_VARIABLES,
+    ENABLE_VARIABLES,
+    LISTED_SERVER_KEYS,
+    SERVER_VARIABLES,
+    SERVERS_VARIABLE,
+    VARIABLE_PREFIX,
+)
+from toolkeep.config.dialects.mcp_json import (
+    OWN_SERVER_KEYS,
+    PLAIN_KEYS,
+    PRODUCT_KEYS,
+    SERVICE_KEYS,
+    VSCODE_KEYS,
+)
+from toolkeep.config.loader import CONFIG_VARIABLE, DEFAULT_PATHS
 from toolkeep.errors import Delivery, Failure, FailureKind
 
 DOCS = Path(__file__).resolve().parent
@@ -60,7 +79,7 @@ def status(
 ) -> Evidence:
     """The evidence that an HTTP status is, to a request of a legacy session."""
     kept = {name.replace("_", "-"): value for name, value in headers.items()}
-    trouble = Trouble.ERROR if number < 300 else Trouble.STATUS
+    trouble = FaultKind.ERROR if number < 300 else FaultKind.STATUS
     return Evidence(
         trouble,
         sent=True,
@@ -78,20 +97,20 @@ def error(code: int, text: str = "", *, answers: bool = True) -> RpcError:
 
 EXAMPLES: list[tuple[str, Evidence]] = [
     (
-        "name lookup, connection, TLS or proxy failed, or the process or the stream of a pipe was"
-        " gone; no byte was written",
-        Evidence(Trouble.CONNECT, sent=False, detail=""),
+        "name lookup, connection, TLS or proxy failed, or the process or the stream of a duplex"
+        " transport was gone; no byte was written",
+        Evidence(FaultKind.CONNECT, sent=False, detail=""),
     ),
     (
         "a program that ends before it is ready for calls",
-        Evidence(Trouble.EXITED, sent=False, detail="", exit_code=1),
+        Evidence(FaultKind.EXITED, sent=False, detail="", exit_code=1),
     ),
     (
         "404 to a request that carried a session id, without a JSON-RPC error that answers it",
         status(404),
     ),
     (
-        "the recorded answer of a known server, or a row of your own (below)",
+        "the recorded answer of a known server, or a rule of your own (below)",
         status(400, error=error(32600, "Session terminated")),
     ),
     (
@@ -109,11 +128,11 @@ EXAMPLES: list[tuple[str, Evidence]] = [
     ("another 4xx without a JSON-RPC error, such as 408 or 409", status(408)),
     (
         "a redirect that is not followed, a wrong content type, half a JSON, too many bytes",
-        Evidence(Trouble.UNREADABLE, sent=True, detail="", status=200),
+        Evidence(FaultKind.UNREADABLE, sent=True, detail="", status=200),
     ),
     (
         "reset, cut or silent connection, a stream or a process that ends without the answer",
-        Evidence(Trouble.BROKEN, sent=True, detail=""),
+        Evidence(FaultKind.BROKEN, sent=True, detail=""),
     ),
     ("500, 502, 504, or 503 without Retry-After", status(502)),
     (
@@ -131,25 +150,13 @@ EXAMPLES: list[tuple[str, Evidence]] = [
     ("404 with -32601 for this very request", status(404, error=error(-32601))),
     (
         "-32020 from a modern server: a header does not match its argument",
-        replace(status(400, error=error(-32020)), fixed_codes=True),
+        replace(status(400, error=error(-32020)), standard_codes=True),
     ),
     (
         "-32022 from a modern server, or with the versions it supports: not this protocol version",
-        replace(status(400, error=error(-32022)), fixed_codes=True),
+        replace(status(400, error=error(-32022)), standard_codes=True),
     ),
 ]
-
-
-@dataclass(frozen=True)
-class Told:
-    """One request of one attempt, for the words of its error."""
-
-    method: str = "tools/call"
-    tool: str | None = "tool"
-    timeout: float = 1.0
-    attempts: int = 1
-    worst: Delivery = Delivery.NOT_SENT
-    last: Failure | None = None
 
 
 # --- words -----------------------------------------------------------------------------------
@@ -162,8 +169,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def paragraphs(text: str) -> str:
     """Text wrapped as the other pages are."""
-    parts = [part.replace("\n", " ") for part in text.strip().split("\n\n")]
-    return "\n\n".join(fill(part, WIDTH, break_on_hyphens=False) for part in parts)
+    return "\n\n".join(map(filled, text.strip().split("\n\n")))
+
+
+def filled(part: str) -> str:
+    items = re.split(r"\n(?=- )", part)
+    indent = "  " if part.startswith("- ") else ""
+    lines = (" ".join(item.split()) for item in items)
+    return "\n".join(
+        fill(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False) for line in lines
+    )
 
 
 def page(title: str, *parts: str) -> str:
@@ -171,40 +186,40 @@ def page(title: str, *parts: str) -> str:
 
 
 def standing(
-    policy: Policy = Policy.SAFE,
+    policy: RetryPolicy = RetryPolicy.SAFE,
     *,
     marked: bool = False,
-    channel: Channel = Channel.REQUESTS,
-    already: frozenset[Step] = frozenset(),
-) -> Standing:
-    return Standing(channel, policy, marked, replays_left=1, already=already)
+    channel: TransportKind = TransportKind.REQUEST_RESPONSE,
+    already: frozenset[ConnectionAction] = frozenset(),
+) -> RetryContext:
+    return RetryContext(channel, policy, marked, retries_left=1, tried=already)
 
 
-def again(failure: Failure, policy: Policy, *, marked: bool) -> str:
+def again(failure: Failure, policy: RetryPolicy, *, marked: bool) -> str:
     """Whether and when the call goes again."""
     decision = decide(failure, standing(policy, marked=marked), backoff=PAUSE)
-    wait, step = decision.replay_after, decision.connection
+    wait, step = decision.retry_delay, decision.action
     if wait is None:
         return "–"
     tried = standing(policy, marked=marked, already=frozenset({step}))
-    if decide(failure, tried, backoff=PAUSE).replay_after is None:
+    if decide(failure, tried, backoff=PAUSE).retry_delay is None:
         return "again, once"
     word = {0.0: "again", PAUSE: "after a pause", float(ASKED): "when asked to"}[wait]
     return word + ("°" if decision.costs_budget else "")
 
 
-def under(failure: Failure, policy: Policy) -> str:
+def under(failure: Failure, policy: RetryPolicy) -> str:
     """One cell for a policy that does not look at marks."""
     plain, marked = (again(failure, policy, marked=marked) for marked in (False, True))
     return plain if plain == marked else f"{plain}; marked: {marked}"
 
 
-def connection(failure: Failure, channel: Channel) -> str:
-    return decide(failure, standing(channel=channel), backoff=PAUSE).connection.value
+def connection(failure: Failure, channel: TransportKind) -> str:
+    return decide(failure, standing(channel=channel), backoff=PAUSE).action.value
 
 
 def raised(failure: Failure, *, opening: bool = False) -> str:
-    return f"`{type(error_for(failure, 's', Told(), Told(), opening=opening)).__name__}`"
+    return f"`{error_type(failure, opening=opening).__name__}`"
 
 
 # --- the pages -------------------------------------------------------------------------------
@@ -216,97 +231,95 @@ def recovery() -> str:
     if missing:
         raise SystemExit(f"docs/generate.py has no example of {missing}")
     return page(
-        "What happens after a failure",
+        "Retries and reconnects",
         paragraphs(INTRODUCTION),
         table(CALLS_HEAD, [calls_row(seen, failure) for seen, failure in failures]),
         paragraphs(LEGEND),
-        "## What becomes of the connection, and what is raised",
+        "## Connections and errors",
         paragraphs(CONNECTIONS),
         table(CONNECTIONS_HEAD, [connections_row(seen, failure) for seen, failure in failures]),
         "## Several addresses",
         paragraphs(ADDRESSES),
         table(ADDRESSES_HEAD, [addresses_row(seen, failure) for seen, failure in failures]),
-        "## Bounds",
+        "## Limits",
         bounds(),
-        "## Answers that mean “your session is gone”",
+        "## Answers that mean a lost session",
         paragraphs(SESSIONS),
-        table(SESSIONS_HEAD, sessions_rows(SESSION_ROWS)),
+        table(SESSIONS_HEAD, sessions_rows(SESSION_LOST_RULES)),
         paragraphs(HINTS),
-        table(SESSIONS_HEAD, sessions_rows(SESSION_HINTS)),
+        table(SESSIONS_HEAD, sessions_rows(SESSION_LOST_HINTS)),
     )
 
 
 INTRODUCTION = """
-Two questions are asked after every failed attempt, and answered separately: is the *connection*
-finished, and may the *call* be sent again? [Outcomes](../explanation/outcomes.md) explains why.
+After every failed attempt toolkeep answers two separate questions: must the *connection* be
+replaced, and may the *call* be sent again? [Outcomes](../explanation/outcomes.md) explains why.
 
-This table is about the call. “Plain” and “marked” are a tool without and with the server's mark
-*read-only* or *idempotent*, under the policy `safe`, which is the default. The policies `never`
-and `always` do not look at marks.
+This table is about the call. “Plain” is a tool without, “marked” a tool with the server's mark
+*read-only* or *idempotent*, under the default policy `safe`. The policies `never` and `always`
+ignore the marks.
 """
 
 CALLS_HEAD = ("what was seen", "failure", "did it run?", "plain", "marked", "`never`", "`always`")
 
 LEGEND = """
-“–” means that the call is not sent again and the error is raised. “Again, once”: after the remedy
-in the next table, which is tried once in a call; a second such answer is raised, and so is a 401
-or 403 if the authorizer has no better credentials. “When asked to”: after the Retry-After of the
-server, if the deadline allows; a Retry-After also takes the place of any other pause. “°” draws on
-the budget of the server. Requests that only read (lists, prompts, resources, completions, ping)
-are sent as if under `always`.
+- “–”: the call is not sent again, and the error is raised.
+- “again, once”: after the action in the next table, once per call. A second such answer is raised;
+  so is a 401 or 403 if the authorizer has no new credentials.
+- “when asked to”: after the server's Retry-After, if the deadline allows. A Retry-After also
+  replaces any other pause.
+- “°”: counts against the server's retry budget.
 
-A broken answer stream of a legacy server that numbers its events is resumed first; it comes to
-this table only when that fails. A tool's own error (`isError`) is a result and no failure. A call
-that its caller cancels is never sent again.
+Requests that only read (lists, prompts, resources, completions, ping) are treated as under
+`always`. A broken answer stream of a legacy server with event ids is resumed first; this table
+applies if that fails. A tool's own error (`isError`) is a result, not a failure. A call that its
+caller cancels is never sent again.
 """
 
 CONNECTIONS = """
-“Error” is what is raised when the call is not sent again, and no earlier attempt of it has an
-unknown outcome; if one has, it is `CallOutcomeUnknown`, with the other as its cause. “While
-connecting” is what is raised when the opening of the connection met this: then nothing of the call
-was sent; a program that ends too early is met only there. Pipes are stdio, HTTP+SSE of 2024-11-05,
-and servers in this process: all requests share one, so when it breaks, it is finished.
+“Error” is raised when the call is not sent again. If an earlier attempt has an unknown outcome, the
+error is `CallOutcomeUnknown`, with this one as its cause. “While connecting” is raised if the
+failure happens while the connection is opened: then nothing of the call was sent. Duplex transports
+are stdio, HTTP+SSE of 2024-11-05, and servers in this process: all requests share one connection.
 """
 
 CONNECTIONS_HEAD = (
     "what was seen",
     "connection: HTTP",
-    "connection: pipes",
+    "connection: duplex",
     "error",
     "while connecting",
 )
 
 ADDRESSES = """
-This is what is different for a server with [several addresses](../how-to/several-addresses.md),
-while one of them is left that the call has not tried and that is not known to be down. “Elsewhere”:
-the call goes there at once; that counts neither as one of its replays nor in the budget of the
-server. “Here”: as in the tables above, at the same address. When all were tried, the tables above
-count again. “While connecting” is what the opening of a connection met: then nothing of the call
-was sent, so there is little that keeps it from going elsewhere.
+This table is for servers with [multiple endpoints](../how-to/multiple-endpoints.md), while an
+endpoint is left that the call has not tried and that is not known to be down. “Elsewhere”: the call
+goes to another endpoint at once, which counts neither as a retry nor against the budget. “Here”: as
+in the tables above, at the same endpoint. After all endpoints were tried, the tables above apply.
 
-A call of a session that is kept (`balance = "session"`) stays with it: the tables above count, as
-if there were one address, until the breaker refuses that address; and where the call would be given
-up because its address cannot be reached (the first row), it goes elsewhere instead.
+A call in a session (`balance = "session"`) stays at its endpoint: the tables above apply until the
+circuit breaker refuses the endpoint. If the endpoint cannot be reached (first row) and the call
+would be given up, it goes to another endpoint.
 """
 
 ADDRESSES_HEAD = ("what was seen", "plain", "marked", "`never`", "`always`", "while connecting")
 
 SESSIONS = """
-Asked only of answers to requests that carried a session id; an answer with WWW-Authenticate is
-about credentials whatever else it says, and so is no such answer. An empty cell matches anything.
-The first row that matches is named in `Failure.row`.
+These rules apply only to answers to requests with a session id. An answer with WWW-Authenticate is
+about credentials and never matches. An empty cell matches anything. `Failure.rule` names the first
+row that matched.
 
-*Strong evidence* is a recorded answer of a known server, matched as a whole. The session is
-replaced and the call is sent again, because the server did not run it. Rows of your own are strong
-evidence, too, and go first: `Client(url, session_rows=[SessionRow(…)])`.
+*Strong evidence* is a recorded answer of a known server, matched as a whole. The server did not run
+the call, so the session is replaced and the call is sent again. Rules of your own come first and
+are strong evidence: `Client(url, session_lost_rules=[SessionLostRule(…)])`.
 """
 
 HINTS = """
-*Weak evidence* is a status or a word. Where no JSON-RPC error answers the request, the first two
-rows are as good as proof. An error with the id of the request is an answer to it, whatever words it
-holds: the session is checked with one `ping`, and replaced if it is gone. The call is sent again
-only then, and only if its tool may be repeated; otherwise the error is `CallRejected`. A session
-that answers its check is kept, and the failure is *rejected*.
+*Weak evidence* is a status or a word. The first two rows count as proof if no JSON-RPC error
+answers the request. An error with the id of the request is an answer to it, whatever its words: the
+session is checked with a `ping`. If it is lost, it is replaced, and the call is sent again if its
+tool may be repeated; otherwise the error is `CallRejected`. If it is alive, it is kept, and the
+failure is *rejected*.
 """
 
 
@@ -315,17 +328,20 @@ def calls_row(seen: str, failure: Failure) -> list[str]:
         seen,
         failure.kind.value,
         failure.delivery.value,
-        again(failure, Policy.SAFE, marked=False),
-        again(failure, Policy.SAFE, marked=True),
-        under(failure, Policy.NEVER),
-        under(failure, Policy.ALWAYS),
+        again(failure, RetryPolicy.SAFE, marked=False),
+        again(failure, RetryPolicy.SAFE, marked=True),
+        under(failure, RetryPolicy.NEVER),
+        under(failure, RetryPolicy.ALWAYS),
     ]
 
 
 def connections_row(seen: str, failure: Failure) -> list[str]:
     if failure.kind is FailureKind.EXITED:  # there is no connection yet, and no call on it
         return [seen, "–", "–", "–", raised(failure, opening=True)]
-    steps = [connection(failure, channel) for channel in (Channel.REQUESTS, Channel.PIPE)]
+    steps = [
+        connection(failure, channel)
+        for channel in (TransportKind.REQUEST_RESPONSE, TransportKind.DUPLEX)
+    ]
     return [seen, *steps, raised(failure), raised(failure, opening=True)]
 
 
@@ -333,34 +349,36 @@ def addresses_row(seen: str, failure: Failure) -> list[str]:
     if failure.kind is FailureKind.EXITED:  # a program has no address
         return [seen, *["–"] * 5]
     opening = replace(failure, delivery=Delivery.NOT_SENT)
-    met = standing(Policy.ALWAYS, marked=True, already=frozenset({Step.RENEGOTIATE}))
+    met = standing(
+        RetryPolicy.ALWAYS, marked=True, already=frozenset({ConnectionAction.RENEGOTIATE})
+    )
     return [
         seen,
-        direction(failure, standing(Policy.SAFE, marked=False)),
-        direction(failure, standing(Policy.SAFE, marked=True)),
-        direction(failure, standing(Policy.NEVER)),
-        direction(failure, standing(Policy.ALWAYS)),
+        direction(failure, standing(RetryPolicy.SAFE, marked=False)),
+        direction(failure, standing(RetryPolicy.SAFE, marked=True)),
+        direction(failure, standing(RetryPolicy.NEVER)),
+        direction(failure, standing(RetryPolicy.ALWAYS)),
         direction(opening, met),
     ]
 
 
-def direction(failure: Failure, at: Standing) -> str:
-    decision = decide(failure, replace(at, elsewhere=True), backoff=PAUSE)
-    if decision.replay_after is None:
+def direction(failure: Failure, at: RetryContext) -> str:
+    decision = decide(failure, replace(at, has_other_endpoint=True), backoff=PAUSE)
+    if decision.retry_delay is None:
         return "–"
-    return "elsewhere" if decision.elsewhere else "here"
+    return "elsewhere" if decision.use_other_endpoint else "here"
 
 
 def bounds() -> str:
     default = {name: field.default for name, field in ServerSpec.model_fields.items()}
     backoff = Backoff()
     lines = [
-        f"- One call is sent again at most `max_replays` times ({default['max_replays']}), for"
+        f"- One call is sent again at most `max_retries` times ({default['max_retries']}), for"
         " whatever reason, and never when the pause would end after its deadline.",
-        f"- All calls of a client together (°) may be sent again `replay_burst` times"
-        f" ({default['replay_burst']}) at once, and `replay_rate` times a second"
-        f" ({default['replay_rate']:g}) after that.",
-        f"- A pause is at most {backoff.first:g} s before the first replay, {backoff.factor:g}"
+        f"- All calls of a client together (°) may be sent again `retry_burst` times"
+        f" ({default['retry_burst']}) at once, and `retry_rate` times a second"
+        f" ({default['retry_rate']:g}) after that.",
+        f"- A pause is at most {backoff.first:g} s before the first retry, {backoff.factor:g}"
         f" times as long before each further one, up to {backoff.cap:g} s, and at least half of"
         " that; where between is left to chance.",
         f"- After `breaker_threshold` transport faults in a row ({default['breaker_threshold']};"
@@ -370,17 +388,17 @@ def bounds() -> str:
         " doubles while probes fail.",
         "- A session is given up, and the next attempt opens a new one, when the breaker's probe"
         " or a health check (`ping`) fails in it, or"
-        f" {MOST_SESSION_FAULTS} requests one after the other do: a balancer may send it to an"
+        f" {MAX_SESSION_FAULTS} requests one after the other do: a balancer may send it to an"
         " instance that is gone. A check that cannot even reach the server, or is answered by an"
         " error, says nothing against the session.",
     ]
     return "\n".join(fill(line, WIDTH, subsequent_indent="  ") for line in lines)
 
 
-SESSIONS_HEAD = ("who answers so", "HTTP status", "code", "text")
+SESSIONS_HEAD = ("server", "HTTP status", "code", "text")
 
 
-def sessions_rows(rows: Iterable[SessionRow]) -> list[list[str]]:
+def sessions_rows(rows: Iterable[SessionLostRule]) -> list[list[str]]:
     return [
         [
             row.source,
@@ -400,7 +418,7 @@ def shown_pattern(pattern: str) -> str:
 
 def lifecycle() -> str:
     return page(
-        "States and legal moves",
+        "States",
         paragraphs(STATES),
         "## A connection",
         paragraphs(CONNECTION_STATES),
@@ -415,57 +433,57 @@ def lifecycle() -> str:
 
 
 STATES = """
-The moves below are the only ones: the pictures are drawn from the tables that the code checks
-itself against. A move that is not here would be a bug of ours, and raises `IllegalMove` instead of
-going on.
+These are all states and transitions: the pictures are drawn from the tables that the code checks
+itself against. Any other transition is a bug in toolkeep and raises `IllegalTransition`.
 """
 
 CONNECTION_STATES = """
-One generation of an open channel: with a legacy server one session, with a modern one the
-agreement on a version. It is used once and never revived. *Ready* is the only state that takes
-calls. *Draining* takes no new ones, but lets those that run finish.
+A connection is one open channel to a server. It is used once and never reopened. Only *ready*
+accepts calls. *Draining* lets running calls finish and accepts no new ones.
 """
 
 CLIENT_STATES = """
-A client outlives its connections. *Idle* has nothing open, and the next call opens; a failed
-opening leads back there, so it spoils nothing. *Replacing* opens the next connection in place of a
-lost one. After closing, the client is idle again and can be used from scratch.
+A client outlives its connections. *Idle* has no connection; the next call opens one. A failed
+opening leads back to *idle*. *Replacing* opens a connection in place of a lost one. A closed client
+is idle and can be opened again.
 """
 
 MEMBER_STATES = """
-What a [group](../how-to/keep-many-servers-open.md) did with one of its servers. *Retrying* is
-failed, and being opened again: the member stays among the `failed` until that has succeeded. From
-*connected* to *failed* only leads a connection that ended by itself, in the sense of whatever the
-member is; a client replaces its own connections and stays *connected* meanwhile. Whether a
-connected member gives signs of life is another question, and answered by its health.
+A member is a server in a [group](../how-to/server-groups.md). *Reconnecting* means that a failed
+member is being opened again; it is listed under `failed` until that succeeds. A client replaces
+broken connections by itself and stays *connected*. Whether a connected member responds is its
+health, not its state.
 """
 
 
 def drawn(name: str) -> str:
-    return f"![The states of a {name}, and the moves between them](../pictures/{name}.svg)"
+    return f"![The states of a {name}, and the transitions between them](../pictures/{name}.svg)"
 
 
 def configuration() -> str:
     return page(
-        "Words of a configuration",
+        "Configuration keys",
         paragraphs(WORDS),
-        "## Where it is looked for",
+        "## Search order",
         paragraphs(places()),
-        "## Dialects",
+        "## Formats",
         paragraphs(DIALECTS),
-        table(("in this table", "shape", "an unknown word is"), dialects_rows()),
-        "## Other words for a setting",
-        table(("word", "means", "where"), words_rows()),
+        table(("format", "content", "an unknown key is"), dialects_rows()),
+        "## Other keys",
+        table(("key", "meaning", "format"), words_rows()),
         paragraphs(UNITS),
-        "## How a server is reached",
+        "## Transports",
         paragraphs(REACHED),
-        table(("word", "means"), [(f"`{word}`", MEANING[way]) for word, way in WAYS.items()]),
-        "## Passed over",
+        table(
+            ("key", "meaning"),
+            [(f"`{word}`", MEANING[way]) for word, way in TRANSPORT_KEYWORDS.items()],
+        ),
+        "## Ignored keys",
         paragraphs(PASSED_OVER),
-        table(("where", "words"), silent_rows()),
+        table(("format", "keys"), silent_rows()),
         "## Variables",
         paragraphs(VARIABLES),
-        table(("variable", "means"), variables_rows()),
+        table(("variable", "meaning"), variables_rows()),
         "## Defaults",
         paragraphs(defaults()),
         "## For editors",
@@ -475,50 +493,52 @@ def configuration() -> str:
 
 
 WORDS = """
-Every [setting](../how-to/configure-one-server.md#the-settings) can be given under its own name in
-every dialect. This page has the other words, as the code has them. How to use a configuration is
-told [elsewhere](../how-to/from-mcp-json.md).
+Every [setting](../how-to/configure-a-server.md#settings) can be used under its own name in every
+format. This page lists the other keys that each format accepts. For how to load a configuration,
+see [Load mcp.json](../how-to/load-mcp-json.md).
 """
 
 DIALECTS = """
-The dialect is told by the shape of the document, not by its name. The first row that fits counts.
+The format is recognised by the content of the document, not by its file name. The first matching
+row applies.
 """
 
-SPOKEN: list[tuple[str, str, Vocabulary]] = [
+SPOKEN: list[tuple[str, str, DialectKeys]] = [
     (
         "mcpServers",
         '`{"mcpServers": {…}}`: Claude, Cursor, Cline, Windsurf, Gemini CLI',
-        products.WORDS,
+        PRODUCT_KEYS,
     ),
     (
         "tool service",
         '`{"tool_service": {"enable_mcp": …, "mcp_servers": […]}}`, also without the outer frame',
-        service.WORDS,
+        SERVICE_KEYS,
     ),
     (
         "toolkeep.toml",
-        '`[servers.name]` and `[defaults]` in any TOML file; `{"servers": {…}, "defaults": {…}}`',
-        own.SERVER,
+        "`[servers.name]`, `[defaults]` and `[gateway]` in any TOML file; `servers` beside"
+        " `defaults` or `gateway`",
+        OWN_SERVER_KEYS,
     ),
     (
         "VS Code",
         '`{"servers": {…}, "inputs": […]}`, also under `mcp`, as in its settings',
-        vscode.WORDS,
+        VSCODE_KEYS,
     ),
-    ("plain", "one server, a list of servers, or a mapping from names to servers", plain.WORDS),
-    ("`MCP_SERVERS`", "the variable: a list or a mapping, in JSON", environment.WORDS),
+    ("plain", "one server, a list of servers, or a mapping from names to servers", PLAIN_KEYS),
+    ("`MCP_SERVERS`", "the variable: a list or a mapping, in JSON", LISTED_SERVER_KEYS),
 ]
 
 UNITS = """
-Durations are seconds, but for `timeout` in `mcpServers`: there it is milliseconds from 1000 on
-(Claude Code, Gemini CLI), and from 3601 on if the server's entry has `alwaysAllow` or
-`autoApprove` (Cline and Roo count in seconds, up to an hour). A smaller number is seconds there,
-too. In `timeouts` they always are. `origins` shows what was written.
+Durations are seconds, except `timeout` in `mcpServers`: there a number from 1000 on is milliseconds
+(Claude Code, Gemini CLI), and from 3601 on if the entry has `alwaysAllow` or `autoApprove` (Cline
+and Roo use seconds, up to an hour). Values in `timeouts` are always seconds. `origins` shows what
+was written.
 """
 
 REACHED = """
-`type` and `transport` are the same; given both, they must agree. Mostly neither is needed: a `url`
-is HTTP, a `command` is a program.
+`type` and `transport` mean the same; if both are given, they must agree. Usually neither is needed:
+a `url` is HTTP, a `command` is a program.
 """
 
 MEANING = {
@@ -526,25 +546,24 @@ MEANING = {
     "sse": "HTTP+SSE of 2024-11-05",
     "http": "streamable HTTP",
     "program": "a `command`; or a `.py` file, as `url` or `command`, for the Python that runs you",
-    "remote": "an address; which HTTP transport it is, is found out",
+    "remote": "a URL; toolkeep detects the HTTP transport",
 }
 
 PASSED_OVER = """
-These words arrange a product's own screens and questions. They mean nothing here, and are no
-warning. Whatever else is unknown is a warning or an error, as the table of dialects says.
+These keys concern a product's user interface. They are ignored without a warning. Other unknown
+keys are a warning or an error, as the table of formats says.
 """
 
 VARIABLES = """
-A server in variables is called what stands between `MCP_SERVER_` and the key, in lower case; it
-may hold underscores. Its `ARGS` are a JSON array, or words as in a shell. The variables for all
-servers count for every dialect; what a server, or `[defaults]`, says itself wins. A switch is on
-for `1`, `true`, `yes` and `on`, and off for `0`, `false`, `no` and `off`.
+The name of a server is the part between `MCP_SERVER_` and the key, in lower case; it may contain
+underscores. `ARGS` is a JSON array, or words as in a shell. Variables for all servers apply to
+every format; a server's own value, and `[defaults]`, override them. A switch is on for `1`, `true`,
+`yes` and `on`, and off for `0`, `false`, `no` and `off`.
 """
 
 EDITORS = """
-The JSON Schema (draft 2020-12) of `toolkeep.toml` knows every key and refuses the others, as
-reading the file does; `toolkeep.config.schema()` returns it. This writes it to a file, for an
-editor to check yours with:
+The JSON Schema (draft 2020-12) of `toolkeep.toml` is for editors; `toolkeep.config.schema()`
+returns it. To write it to a file:
 """
 
 SCHEMA = """```sh
@@ -558,8 +577,8 @@ def words(names: Iterable[str]) -> str:
 
 def places() -> str:
     return (
-        f"The file that `{NAMED_BY}` names; else the first of {words(USUAL_PLACES)}; else the"
-        " variables below. Only one source describes the servers."
+        f"The file that `{CONFIG_VARIABLE}` names; otherwise the first of {words(DEFAULT_PATHS)};"
+        " otherwise the variables below. Only one source is used."
     )
 
 
@@ -571,7 +590,7 @@ def dialects_rows() -> list[list[str]]:
 
 
 def words_rows() -> list[list[str]]:
-    known = {word: ours for _, _, spoken in SPOKEN for word, ours in spoken.words.items()}
+    known = {word: ours for _, _, spoken in SPOKEN for word, ours in spoken.keys.items()}
     return [
         [f"`{word}`", meaning(ours), ", ".join(where(word))]
         for word, ours in known.items()
@@ -580,10 +599,10 @@ def words_rows() -> list[list[str]]:
 
 
 OF_NO_SETTING = {
-    "enabled": "whether it is to be opened",
-    "disabled": "whether it is not to be opened",
-    "env_file": "a file of `NAME=value` lines for `env`, whose own entries win",
-    "type": "how it is reached",
+    "enabled": "open the server or not",
+    "disabled": "true: do not open the server",
+    "env_file": "a file of `NAME=value` lines for `env`; entries of `env` override it",
+    "type": "the transport",
 }
 
 
@@ -592,33 +611,33 @@ def meaning(ours: str) -> str:
 
 
 def where(word: str) -> list[str]:
-    names = [name for name, _, spoken in SPOKEN if word in spoken.words]
+    names = [name for name, _, spoken in SPOKEN if word in spoken.keys]
     return ["everywhere"] if len(names) == len(SPOKEN) else names
 
 
 def silent_rows() -> list[list[str]]:
-    return [[name, words(sorted(spoken.silent))] for name, _, spoken in SPOKEN if spoken.silent]
+    return [[name, words(sorted(spoken.ignored))] for name, _, spoken in SPOKEN if spoken.ignored]
 
 
 def variables_rows() -> list[list[str]]:
     return [
-        [f"`{environment.LISTED}`", "servers in JSON"],
+        [f"`{SERVERS_VARIABLE}`", "servers in JSON"],
         *(
-            [f"`{environment.PREFIX}<NAME>_{key}`", meaning(ours)]
-            for key, ours in environment.KEYS.items()
+            [f"`{VARIABLE_PREFIX}<NAME>_{key}`", meaning(ours)]
+            for key, ours in SERVER_VARIABLES.items()
         ),
-        *([f"`{name}`", f"`{ours}` of all"] for name, ours in environment.DEFAULTS.items()),
-        *([f"`{name}`", "off: nothing is opened"] for name in environment.SWITCHES),
+        *([f"`{name}`", f"`{ours}` of all"] for name, ours in DEFAULT_VARIABLES.items()),
+        *([f"`{name}`", "off: nothing is opened"] for name in ENABLE_VARIABLES),
     ]
 
 
 def defaults() -> str:
-    not_there = words(word for word in OURS if word in OF_ONE_SERVER)
+    not_there = words(word for word in OWN_KEYS if word in PER_SERVER_KEYS)
     return (
-        "`[defaults]` of a `toolkeep.toml`, and what a tool service says beside its servers, counts"
-        f" for all servers that do not say it themselves. It can hold every word but {not_there}."
-        " `headers` and other mappings are joined, name by name. What a program cannot have, such"
-        " as `headers`, passes it by."
+        "`[defaults]` of a `toolkeep.toml`, and top-level settings of a tool service, apply to all"
+        f" servers without a value of their own. Every key is allowed except {not_there}."
+        " `headers` and other mappings are merged, name by name. Settings that a program cannot"
+        " have, such as `headers`, do not apply to programs."
     )
 
 

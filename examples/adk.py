@@ -1,4 +1,4 @@
-"""Tools of any server in an agent of Google ADK, and their progress in the agent's own events."""
+"""An agent of Google ADK with the tools of an MCP server."""
 
 import asyncio
 
@@ -15,24 +15,23 @@ from toolkeep.testing import ScriptedServer
 COUNTED = types.GenerateContentResponseUsageMetadata(prompt_token_count=1)
 
 
-class Model(BaseLlm):  # stands in for yours: it calls one tool, and then is done
+class Model(BaseLlm):  # stands in for your model: it adds, and then is done
     async def generate_content_async(self, llm_request, stream=False):
-        say = types.Part.from_function_call(name="notes__steps", args={"count": 2})
+        say = types.Part.from_function_call(name="math__add", args={"a": 2, "b": 3})
         if len(llm_request.contents) > 1:
-            say = types.Part(text="Done.")
+            say = types.Part(text="It is 5.")
         yield LlmResponse(content=types.ModelContent(say), usage_metadata=COUNTED)
 
 
 async def main() -> None:
-    kit = ScriptedServer.local(encoding="sse")
-    async with kit, Runtime.open({"notes": kit.url}) as runtime:
+    async with ScriptedServer.local() as server, Runtime.open({"math": server.url}) as runtime:
         agent = LlmAgent(name="helper", model=Model(model="own"), tools=[adk.Toolset(runtime)])
         async with InMemoryRunner(agent=agent) as runner:
-            for event in await runner.run_debug("Take two steps.", user_id="ada", quiet=True):
-                for progress in (event.custom_metadata or {}).values():
-                    print(progress["tool"], "says:", progress["message"])
+            for event in await runner.run_debug("What is 2 + 3?", user_id="ada", quiet=True):
                 for answer in event.get_function_responses():
-                    print(answer.name, "brought:", (answer.response or {})["result"])
+                    print(answer.name, (answer.response or {})["result"])
+                if event.is_final_response() and event.content:
+                    print(event.content.parts[0].text if event.content.parts else "")
 
 
 asyncio.run(main())

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from toolkeep import AuthNeeded, Client
+from toolkeep.auth import AuthRequest, Challenge
 from toolkeep.testing import ScriptedServer
 
 
@@ -13,12 +14,10 @@ class Rotating:
     def __init__(self) -> None:
         self.token = "stale"
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         return {"authorization": f"Bearer {self.token}"}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         self.token = "fresh"  # here you would ask your identity provider
         return True
 

@@ -1,38 +1,29 @@
-"""OpenAI Agents: tools that survive, with their progress in the SDK's own stream."""
+"""An agent of the OpenAI Agents SDK with the tools of an MCP server."""
 
 import asyncio
 
 from agents import Agent, Runner, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
 
-from toolkeep import CallContext, Runtime
-from toolkeep.adapters.openai_agents import ProgressFeed, RuntimeServer, ToolProgress
+from toolkeep import Runtime
+from toolkeep.adapters.openai_agents import RuntimeServer
 from toolkeep.testing import ScriptedServer
 
 set_tracing_disabled(True)
-ADA = CallContext(principal="ada", headers={"authorization": "Bearer hers"})
-MODEL = ScriptedModel(  # in place of a real one, so that this runs without a network
+MODEL = ScriptedModel(  # stands in for your model: it adds, and then is done
     [
-        [function_call("team__steps", {"count": 2}, call_id="1")],
-        [function_call("team__headers", {}, call_id="2")],
-        [assistant_message("Done.")],
+        [function_call("math__add", {"a": 2, "b": 3}, call_id="1")],
+        [assistant_message("It is 5.")],
     ]
 )
 
 
 async def main() -> None:
-    async with ScriptedServer.local(encoding="sse") as server:
-        async with Runtime.open({"team": server.spec}) as runtime:
-            tools = RuntimeServer(runtime, ["steps", "headers"], require_approval="never")
-            agent = Agent(name="helper", model=MODEL, mcp_servers=[tools])
-            with ProgressFeed() as feed:
-                run = Runner.run_streamed(agent, "Analyze the data.", context=ADA)
-            async for event in feed.events(run):
-                if isinstance(event, ToolProgress):
-                    print(event.tool_name, event.message)
-            print(run.final_output)
-        (call,) = await server.requests(tool="headers")
-        print("called with", call.headers["authorization"])
+    async with ScriptedServer.local() as server, Runtime.open({"math": server.url}) as runtime:
+        agent = Agent(name="helper", model=MODEL, mcp_servers=[RuntimeServer(runtime)])
+        result = await Runner.run(agent, "What is 2 + 3?")
+        print("The tool said:", result.new_items[1].output["text"])
+        print("The agent says:", result.final_output)
 
 
 asyncio.run(main())

@@ -1,37 +1,27 @@
-"""Pydantic AI: a runtime as a toolset, and an outcome that nobody knows, told as it is."""
+"""An agent of Pydantic AI with the tools of an MCP server."""
 
 import asyncio
 
-from pydantic_ai import Agent, ModelMessage, ModelResponse, RunContext, TextPart, ToolCallPart
+from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from toolkeep import CallContext, Runtime
+from toolkeep import Runtime
 from toolkeep.adapters.pydantic_ai import RuntimeToolset
-from toolkeep.testing import Behaviour, Rule, ScriptedServer
+from toolkeep.testing import ScriptedServer
 
 
 def think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """In place of a real model, so that this runs without a network."""
+    """Stands in for your model: it adds, and then is done."""
     last = messages[-1].parts[-1]
     if last.part_kind == "tool-return":
-        return ModelResponse(parts=[TextPart(f"I was told: {last.content}")])
-    return ModelResponse(parts=[ToolCallPart("bank__record", {"key": "transfer"})])
-
-
-def on_behalf_of(run: RunContext[str]) -> CallContext:
-    return CallContext(principal=run.deps, headers={"authorization": f"Bearer of {run.deps}"})
+        return ModelResponse(parts=[TextPart(f"The tool says: {last.content}")])
+    return ModelResponse(parts=[ToolCallPart("math__add", {"a": 2, "b": 3})])
 
 
 async def main() -> None:
-    async with ScriptedServer.local() as server:
-        async with Runtime.open({"bank": server.spec}) as runtime:
-            toolset = RuntimeToolset(runtime, ["bank.record"], context=on_behalf_of)
-            agent = Agent(FunctionModel(think), deps_type=str, toolsets=[toolset])
-            print((await agent.run("Transfer the money.", deps="ada")).output)
-            await server.script(Rule(do=Behaviour(drop="after_run"), tool="record"))
-            print((await agent.run("Transfer it again.", deps="ada")).output)
-        calls = await server.requests(tool="record")
-        print({call.headers["authorization"] for call in calls}, await server.ledger())
+    async with ScriptedServer.local() as server, Runtime.open({"math": server.url}) as runtime:
+        agent = Agent(FunctionModel(think), toolsets=[RuntimeToolset(runtime)])
+        print((await agent.run("What is 2 + 3?")).output)
 
 
 asyncio.run(main())

@@ -1,10 +1,10 @@
-"""The MCP servers of a UiPath agent's definition, as LangChain tools."""
+"""The MCP server of a UiPath agent's definition, as LangChain tools."""
 
 import asyncio
 
 from uipath.agent.models.agent import AgentMcpResourceConfig
 
-from toolkeep.adapters.uipath import McpClient, create_mcp_tools_from_metadata_for_mcp_server
+from toolkeep.adapters.uipath import open_mcp_tools
 from toolkeep.auth import StaticKey
 from toolkeep.testing import ScriptedServer
 
@@ -13,6 +13,7 @@ ADD = {
     "name": "add",
     "description": "Add two numbers.",
     "inputSchema": {"type": "object", "properties": {"a": NUMBER, "b": NUMBER}},
+    "argumentProperties": {"$['b']": {"variant": "static", "value": 3, "isSensitive": False}},
 }
 RESOURCE = {
     "$resourceType": "mcp",
@@ -26,14 +27,12 @@ RESOURCE = {
 
 async def main() -> None:
     config = AgentMcpResourceConfig.model_validate(RESOURCE)
-    async with (
-        ScriptedServer.local(api_key="token") as server,
-        # Without `url` and `auth`, UiPath's SDK is asked for both at the first call.
-        McpClient(config, url=server.url, auth=StaticKey("token")) as client,
-    ):
-        [add] = await create_mcp_tools_from_metadata_for_mcp_server(config, client)
-        print(add.name, add.metadata and add.metadata["folder_path"])
-        print(await add.ainvoke({"a": 2, "b": 3}))
+    async with ScriptedServer.local(api_key="token") as server:
+        # In UiPath leave `url` and `auth` out: the platform knows both.
+        options = {"url": server.url, "auth": StaticKey("token")}
+        async with open_mcp_tools([config], **options) as [add]:
+            print(add.name, add.args)
+            print(await add.ainvoke({"a": 2}))
 
 
 asyncio.run(main())

@@ -13,13 +13,15 @@ from typing import Any
 
 FLOORS = {
     "_rules": 100.0,
-    "_wire": 95.0,
-    "_engine": 95.0,
+    "_transport": 94.0,
+    "_client": 95.0,
+    "client.py": 90.0,
+    "group.py": 95.0,
     "_catalogue": 94.0,
     "_runtime": 85.0,
     "code_mode": 94.0,
 }
-"""Least per cent of the lines, and of the branches, of each package."""
+"""Least per cent of the lines, and of the branches, of each package or module."""
 
 SHOWN_GAPS = 10
 

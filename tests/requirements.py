@@ -25,7 +25,7 @@ REQUIREMENTS: dict[str, str] = {
     "S4": "A lost session costs two requests on the same connection; the call is replayed.",
     "S5": "What means 'session gone' is a table with sources, which users can extend.",
     "S6": "Many callers losing one session replace it once; running calls end on the old.",
-    "S7": "A failed replacement spoils nothing, and max_replays is kept to the letter.",
+    "S7": "A failed replacement spoils nothing, and max_retries is kept to the letter.",
     "S8": "session_id and is_initialized are true at every moment, after failures too.",
     "S9": "aclose() frees everything at once, from any task, twice, and allows a new start.",
     "S10": "Trust, proxies, certificates and timeouts are settings; redirects stay home.",
@@ -115,12 +115,17 @@ REQUIREMENTS: dict[str, str] = {
     "F5": "Whatever a server or a model sends is bounded in memory, time and number.",
     "F4": "Failed calls and an open breaker show at once: health, state, error, summary.",
     # Authorization
+    "N1": "An authorizer knows whose request it is, and what it raises reaches the caller.",
     "N2": "What a server names cannot lead to private, loopback or metadata addresses.",
     "N3": "OAuth finds its server, refuses one without PKCE or of another name, and steps up.",
     "N4": "A refresh comes before a person, once for all processes, and loses no grant.",
     "N5": "A login has two halves, in any process, or a device code; logout revokes.",
     "N6": "Services log in with a secret or a signed assertion.",
     "N7": "Logins are stored encrypted, shown nowhere, and never given to another principal.",
+    "N8": "What providers want is configuration, and a check names the step that fails.",
+    # Gateway
+    "W4": "Keys and JWTs say who calls; all else is refused with what a client needs to log in.",
+    "W5": "Profiles, rates, audit and metrics: what is shown, how often it is called, who did it.",
 }
 
 IN_DOCSTRING = re.compile(r"\[([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)\]")

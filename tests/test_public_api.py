@@ -27,7 +27,7 @@ SNAPSHOT = Path(__file__).with_name("public_api.txt")
 NOT_API = frozenset({"toolkeep.cli"})
 """A program: its interface is the command line."""
 
-PACKAGES = ("toolkeep", "toolkeep.adapters", "toolkeep.stores")
+PACKAGES = ("toolkeep", "toolkeep.adapters")
 """All of whose modules are public, but those that begin with an underscore."""
 INSIDE = frozenset({"toolkeep.testing.store_suite"})
 """Public, in a package of which the other modules are its own affair."""

@@ -32,6 +32,46 @@ print(json.dumps({
 }))
 """
 
+WITHOUT_SDK = """
+import asyncio, json, sys
+
+# What comes with the SDK, as if it were not installed.
+sys.modules.update(dict.fromkeys(("mcp", "anyio", "starlette", "uvicorn", "httpx2", "httpx")))
+from toolkeep import Client, ConfigError, Runtime
+from toolkeep.testing import ScriptedServer
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+async def main():
+    told = {}
+    for era in ("legacy", "modern"):
+        async with ScriptedServer.local(era=era) as server:
+            async with Runtime([{"name": "kit", "url": server.url}]) as runtime:
+                told[era] = (await runtime.call("kit.echo", {"text": era})).text
+    async with ScriptedServer.stdio() as server, Client({"name": "kit", **server.spec}) as client:
+        told["stdio"] = (await client.call_tool("echo", {"text": "stdio"})).text
+    local = {"client": Client(add), "runtime": Runtime([], functions=[add], strict=True)}
+    for name, server in local.items():
+        try:
+            await server.connect()
+        except ConfigError as error:
+            told[name] = str(error)
+    print(json.dumps(told))
+
+asyncio.run(main())
+"""
+
+NEW_SERVER = """
+import sys
+
+sys.modules["mcp"] = None
+sys.argv[1:] = ["new-server", "math"]
+from toolkeep.cli import main
+
+main()
+"""
+
 
 @dataclass(frozen=True)
 class Installed:
@@ -86,3 +126,20 @@ def test_the_wheel_holds_the_package_and_its_licence_only(installed: Installed):
     names = zipfile.ZipFile(installed.wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"toolkeep"}
     assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_the_core_needs_no_sdk_and_names_the_extra_for_servers_in_this_process(
+    installed: Installed,
+):
+    told = json.loads(run(installed.python, "-I", "-c", WITHOUT_SDK, cwd=installed.wheel.parent))
+    for kind in ("client", "runtime"):
+        assert "toolkeep[mcp]" in told.pop(kind)
+    assert told == {name: name for name in ("legacy", "modern", "stdio")}
+
+
+def test_a_new_server_says_which_extra_it_needs_where_that_is_missing(
+    installed: Installed, tmp_path: Path
+):
+    said = run(installed.python, "-I", "-c", NEW_SERVER, cwd=tmp_path)
+    assert "pip install 'toolkeep[mcp]'" in said
+    assert (tmp_path / "math/server.py").is_file()

@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from benchmarks.contestants.common import ARGUMENTS, Send
-from toolkeep import Client, ServerSpec
+from toolkeep import Client
+from toolkeep.config import ServerSpec
 
 
 @asynccontextmanager

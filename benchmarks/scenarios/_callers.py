@@ -15,7 +15,7 @@ _NOTICE = 3.0
 @scenario(
     "of four calls in flight, one loses its connection",
     f"the one ran once, and its caller is told within {PROMPT:.0f} s; the other three have their"
-    " answers; nobody's task is cancelled; the next call has its answer",
+    " answers; no caller's task is cancelled; the next call has its answer",
 )
 async def siblings_of_a_fault(stage: Stage) -> None:
     await stage.ready()
@@ -103,7 +103,7 @@ async def _server_is_told(stage: Stage) -> None:
 
 @scenario(
     f"a tool reports {_STEPS} steps, {_GAP} s apart",
-    "whoever watches is told of each, in order, as it happens",
+    "each step is reported, in order, as it happens",
     encoding="sse",
 )
 async def progress_as_it_happens(stage: Stage) -> None:

@@ -114,7 +114,7 @@ async def unavailable(stage: Stage) -> None:
 @scenario(
     "the server answers 429 with Retry-After: 1",
     "the call is sent again after a second, and has its answer",
-    choice="a client may leave the waiting to its caller, if it hands on how long",
+    choice="a client may leave the waiting to its caller, if it passes on the delay",
 )
 async def too_many_requests(stage: Stage) -> None:
     await stage.ready()
@@ -129,7 +129,7 @@ async def too_many_requests(stage: Stage) -> None:
 @scenario(
     "the answer of a tool that is marked read-only is lost after it ran",
     "the call is sent again, and has its answer",
-    choice="a client may leave it to its caller to call again",
+    choice="a client may leave the retry to its caller",
 )
 async def answer_lost_of_a_read_only_tool(stage: Stage) -> None:
     await stage.ready()
@@ -143,7 +143,7 @@ async def answer_lost_of_a_read_only_tool(stage: Stage) -> None:
 
 @scenario(
     "one call was lost before it arrived, another after it ran",
-    "the errors, if they say anything about it, say of each whether it ran, or that nobody knows",
+    "the errors, if they say anything about it, say of each whether it ran, or that it is unknown",
 )
 async def errors_that_tell(stage: Stage) -> None:
     await stage.ready(proxied=True)
@@ -175,7 +175,7 @@ async def tool_error(stage: Stage) -> None:
 @scenario(
     "an answer of 3 MB arrives on a stream (SSE)",
     "the caller has all of it",
-    choice="a client may have a smaller bound, if it can be set",
+    choice="a client may have a smaller limit, if it can be changed",
     encoding="sse",
 )
 async def big_answer(stage: Stage) -> None:

@@ -60,6 +60,15 @@ def name_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {words[0]}"[:_LONGEST] if words else type(error).__name__
 
 
+def set_proxy(proxy: str) -> None:
+    """What the environment says of proxies; this machine is reached without."""
+    given = {"HTTP_PROXY": proxy, "http_proxy": proxy, "NO_PROXY": "127.0.0.1,localhost"}
+    for name, value in given.items():
+        os.environ.pop(name, None)
+        if value and proxy:
+            os.environ[name] = value
+
+
 class Scene:
     """One client, for one scenario."""
 
@@ -123,6 +132,15 @@ class Scene:
         match turn["do"]:
             case "open":
                 await self._adapter.open(turn["url"], turn["timeout"])
+                return {}
+            case "log_in":
+                if not hasattr(self._adapter, "log_in"):
+                    raise NotImplementedError("its adapter does not log in")
+                set_proxy(turn["proxy"])
+                try:
+                    await self._adapter.log_in(turn["url"], turn["timeout"], turn["folder"])
+                finally:
+                    set_proxy("")
                 return {}
             case "list":
                 return {"tools": list(await self._adapter.list_tools())}

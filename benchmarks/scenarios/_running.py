@@ -12,14 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from benchmarks.scenarios import _callers, _lists, _outcomes, _sessions
+from benchmarks.scenarios import _callers, _lists, _logins, _outcomes, _sessions
 from benchmarks.scenarios._driver import STARTING, ClientProcess
 from benchmarks.scenarios.report import Report, Result, Verdict
 from benchmarks.scenarios.scenario import Era, Scenario
 from benchmarks.scenarios.stage import Broken, NotApplicable, Stage
-from toolkeep.testing._options import ServerOptions
 from toolkeep.testing.proxy import FaultProxy
-from toolkeep.testing.script import JsonObject
+from toolkeep.testing.script import JsonObject, ServerOptions
 from toolkeep.testing.scripted import ScriptedServer
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -27,6 +26,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *_outcomes.ALL,
     *_callers.ALL,
     *_lists.ALL,
+    *_logins.ALL,
 )
 BOUND = 45.0
 """Seconds for one scenario; what takes longer is broken."""

@@ -6,8 +6,8 @@ import asyncio
 
 from benchmarks.scenarios.scenario import scenario
 from benchmarks.scenarios.stage import PROMPT, Stage
-from toolkeep.testing.losses import GO_SDK, TYPESCRIPT_400
 from toolkeep.testing.script import Behaviour, Rule
+from toolkeep.testing.session_loss import GO_SDK, TYPESCRIPT_400
 
 _AT_ONCE = 8
 _CLOSING = 10.0
@@ -97,7 +97,7 @@ async def restart(stage: Stage) -> None:
 
 @scenario(
     "the server is down for one call, and back for the next",
-    "the first is told so, the second has its answer; nobody's task is cancelled",
+    "the first is told so, the second has its answer; no caller's task is cancelled",
 )
 async def down_for_a_while(stage: Stage) -> None:
     await stage.ready(proxied=True)
@@ -144,12 +144,12 @@ async def handshake_hangs(stage: Stage) -> None:
 
 
 @scenario(
-    "the network goes deaf, and the client is closed",
+    "the network stops delivering, and the client is closed",
     f"closing ends within {_CLOSING:.0f} s",
 )
 async def closing_while_deaf(stage: Stage) -> None:
     await stage.ready(proxied=True)
-    stage.proxy.deaf()
+    stage.proxy.stall()
     closed = await stage.close()
     stage.require(closed.what in ("answer", "error"), f"closing: {closed}")
     stage.require(closed.seconds < _CLOSING, f"closing took {closed.seconds:.1f} s")

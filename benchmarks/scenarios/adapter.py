@@ -16,7 +16,9 @@ class Adapter(Protocol):
     without toolkeep. What the client cannot do raises `NotImplementedError` with the reason; any
     other exception is what the client's user would have got.
 
-    Two attributes and a method are looked for and may be missing: `name` (else the class's name),
+    Two attributes and two methods are looked for and may be missing: `log_in(url, timeout, folder)`
+    (like `open`, at a server that wants OAuth; the login is kept in the folder, and the adapter
+    does what a person's browser would), `name` (else the class's name),
     `packages` (distributions whose versions are reported) and `outcome(error)`: `"ran"`, `"not
     run"` or `"unknown"`, if the client's error says so by its type or by a field; None if not.
     """

@@ -36,7 +36,8 @@ class Report:
         return tuple(each for each in self.verdicts if each.result == result)
 
     def __getitem__(self, scenario: str) -> Verdict:
-        return next(each for each in self.verdicts if each.scenario == scenario)
+        missing = Verdict(scenario, "not applicable", "not played yet", 0.0)
+        return next((each for each in self.verdicts if each.scenario == scenario), missing)
 
     def __str__(self) -> str:
         width = max((len(each.scenario) for each in self.verdicts), default=0)
@@ -76,7 +77,7 @@ def table(reports: Sequence[Report], scenarios: Iterable[str] | None = None) -> 
 
     The last row counts what applies to a client, and is no matter of choice.
     """
-    names = scenarios or [each.scenario for each in reports[0].verdicts]
+    names = list(scenarios or [each.scenario for each in reports[0].verdicts])
     lines = [
         "| | " + " | ".join(report.client for report in reports) + " |",
         "|---|" + "---|" * len(reports),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Unpack
 
 from benchmarks.scenarios.stage import Stage
-from toolkeep.testing._options import ServerOptions
+from toolkeep.testing.script import ServerOptions
 
 Era = Literal["legacy", "modern"]
 Play = Callable[[Stage], Awaitable[None]]

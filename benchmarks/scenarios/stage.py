@@ -50,6 +50,12 @@ class Stage:
         url = self.proxy.url() if proxied else self.server.url
         return await self._told(self.process.ask("open", url=url, timeout=timeout))
 
+    async def log_in(self, url: str, folder: str, *, proxy: str = "") -> Told:
+        """Have the client opened at a server that wants a login. What it keeps is in the folder;
+        `proxy`: for what is not on this machine."""
+        details = {"timeout": self.timeout, "folder": folder, "proxy": proxy}
+        return await self._told(self.process.ask("log_in", url=url, **details))
+
     async def ready(self, *, proxied: bool = False, timeout: float = TIMEOUT) -> None:
         """Open the client, and have it make a first call."""
         opened = await self.open(proxied=proxied, timeout=timeout)

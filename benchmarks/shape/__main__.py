@@ -41,7 +41,8 @@ OF_MODULES = ("one_sibling_nested", "one_sibling")
 """Rows that also show their share of the modules."""
 NOTE = """\
 Each column counts its own package only: httpx stands on httpcore, mcp on httpx2 and anyio,
-toolkeep on aiohttp and mcp. Each operation runs warm; an opening is the second of its process.
+toolkeep on aiohttp and mcp-types. Each operation runs warm; an opening is the second of its
+process.
 A change of package is a function call in another folder than the call before it."""
 
 

@@ -22,7 +22,7 @@ HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then
 
 def modules() -> list[str]:
     """Every public module, with those of the packages that have public ones."""
-    found = ["toolkeep", *below("toolkeep"), *below("toolkeep.adapters"), *below("toolkeep.stores")]
+    found = ["toolkeep", *below("toolkeep"), *below("toolkeep.adapters")]
     found.append("toolkeep.testing.store_suite")
     return sorted(name for name in found if name not in PROGRAMS)
 

@@ -1,6 +1,6 @@
 """The command line, drawn from the commands themselves: what they say to `--help` is what is here.
 
-What several commands share is described once. The exit codes are the table in `cli/ending.py`, and
+What several commands share is described once. The exit codes are the table in `cli/errors.py`, and
 drawing fails when that table and the codes in it differ.
 """
 
@@ -16,20 +16,20 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from toolkeep.cli import ending
+from toolkeep.cli import errors
 from toolkeep.cli.app import app
 
 WIDTH = 120
 HEADING = "<!-- Written by docs/generate.py from the code. Change the code, then run it again. -->"
 SHARED = 3
 """Commands that have to have an option before it is described once for all of them."""
-CODES = (ending.DONE, ending.FAILED, ending.USAGE, ending.UNKNOWN, ending.INTERRUPTED)
+CODES = (errors.OK, errors.FAILED, errors.USAGE, errors.UNKNOWN, errors.INTERRUPTED)
 
 INTRO = (
-    "toolkeep with its extra `cli` has the command `toolkeep`; `python -m toolkeep` is the"
-    " same. Every command has `--help`. What a command found is on standard output, everything"
-    " beside it on standard error. Where standard output is no terminal there is no colour and no"
-    ' frame; `--json` is for programs, also when it fails: `{"error": {…}}`.'
+    "The extra `cli` installs the command `toolkeep`; `python -m toolkeep` is the same. Every"
+    " command has `--help`. Results go to standard output, notes and errors to standard error."
+    " Where standard output is not a terminal, nothing is coloured, cut or wrapped. `--json` is for"
+    ' programs; a command that fails prints `{"error": {…}}`.'
 )
 
 Described = tuple[str, str]
@@ -117,9 +117,9 @@ def section(one: Command, shared: list[Described]) -> Iterator[str]:
 
 def exit_codes() -> str:
     """The table of the module that ends every command."""
-    rows = re.findall(r"^\| (\d+) \| (.+) \|$", inspect.getdoc(ending) or "", re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", inspect.getdoc(errors) or "", re.MULTILINE)
     if tuple(int(code) for code, _ in rows) != CODES:
-        raise ValueError("the table of exit codes in cli/ending.py is not that of its codes")
+        raise ValueError("the table of exit codes in cli/errors.py is not that of its codes")
     return table("code", rows)
 
 

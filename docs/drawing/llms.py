@@ -15,7 +15,7 @@ from drawing.contents import Entry, parts
 
 def drawn(docs: Path) -> str:
     index = (docs / "index.md").read_text(encoding="utf-8")
-    lead = " ".join(index.split("\n\n")[1].partition("; the [README]")[0].split()).rstrip(".")
+    lead = " ".join(index.split("\n\n")[1].replace("**", "").split()).rstrip(".")
     listed = [
         f"## {part.caption}\n\n" + "\n".join(map(line, part.entries)) for part in parts(index)
     ]

@@ -1,7 +1,7 @@
-"""The pictures: the layers, as pyproject.toml has them; a call; transports; states and moves.
+"""The pictures: an overview; the layers of pyproject.toml; a call; transports; states.
 
-Where things stand is said here. What there is, is asked of the code: a layer or a state without a
-place is a mistake, and so is a place for what does not exist.
+This module holds positions only. The code supplies what is drawn: a layer or state without a
+position is an error, and so is a position without a layer or state.
 """
 
 from __future__ import annotations
@@ -27,57 +27,114 @@ from drawing.svg import (
     text,
     way,
 )
-from toolkeep._rules.lifecycle import CLIENT_LEGAL, LEGAL
-from toolkeep._rules.membership import MEMBER_LEGAL
+from toolkeep._rules.health import MEMBER_TRANSITIONS
+from toolkeep._rules.states import CLIENT_TRANSITIONS, CONNECTION_TRANSITIONS
 
-PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+WIDTH = 760
+ROOT = Path(__file__).resolve().parents[2]
+
+# -- overview ---------------------------------------------------------------------------------
+
+
+def overview() -> str:
+    agents = [Box(102, y, 164, 44) for y in (76, 146, 216)]
+    middle = Box(380, 146, 232, 228)
+    servers = [Box(654, y, 172, 52) for y in (60, 146, 232)]
+    left = [("Ada's agent", BLUE), ("Grace's agent", BLUE), ("a script", BLUE)]
+    right = [
+        ("billing", "remote server, up", GREEN),
+        ("search", "remote server, restarting", ROSE),
+        ("files", "local program (stdio)", GREEN),
+    ]
+    does = [
+        "one catalogue of all tools",
+        "a session for each user",
+        "reconnects, and retries if safe",
+        "reports whether a call ran",
+        "limits, caches, permissions",
+    ]
+    parts = [
+        *(
+            label(box, name, colour=colour)
+            for box, (name, colour) in zip(agents, left, strict=True)
+        ),
+        middle.drawn(SAND),
+        text(380, 66, "toolkeep", "bold"),
+        *(text(380, 104 + 28 * row, words, "said") for row, words in enumerate(does)),
+        *(
+            label(box, name, words, colour=colour)
+            for box, (name, words, colour) in zip(servers, right, strict=True)
+        ),
+        *(way((186, box.y), (260, box.y)) for box in agents),
+        *(way((498, box.y), (564, box.y)) for box in servers),
+        text(102, 24, "your application", "said"),
+        text(654, 24, "MCP servers", "said"),
+    ]
+    about = (
+        "Agents of several users call tools through toolkeep, which connects to many MCP servers"
+    )
+    return picture(WIDTH, 286, about, parts)
+
 
 # -- layers -----------------------------------------------------------------------------------
 
 FLOORS: list[tuple[str, str, str]] = [
-    ("cli _doctor", "the toolkeep command, and what it shows and finds", BLUE),
-    ("testing", "a scriptable server, a fault proxy: for your tests, too", BLUE),
-    ("adapters telemetry", "five agent frameworks; log lines, spans, metrics", BLUE),
+    ("cli _doctor", "the toolkeep command; diagnosis of servers", BLUE),
+    ("console gateway", "a page about a live runtime; the runtime as one MCP server", BLUE),
+    ("testing", "a scripted server and a fault proxy, for your tests too", BLUE),
+    ("adapters telemetry", "agent frameworks; log lines, spans, metrics", BLUE),
     ("blocking code_mode", "without an event loop; programs that call tools", BLUE),
-    ("runtime", "Runtime: the one object that you hold", BLUE),
-    ("_runtime", "who wants what, may they, and where is it", PLAIN),
-    ("_catalogue", "what the servers offer, and to whom", PLAIN),
-    ("_engine", "clients, connections, the way of a call", PLAIN),
-    ("auth", "credentials: what a request carries, and OAuth", BLUE),
-    ("_wire", "HTTP, processes, streams, JSON-RPC", PLAIN),
-    ("stores", "where sessions and results are kept", BLUE),
-    ("state", "what processes share: one store, three drivers", BLUE),
-    ("_rules", "every decision, and nothing else: no clock, no network", GREEN),
-    ("config", "what you said, checked and frozen", SAND),
-    ("events context results errors failures _files _logs", "the words for all of it", SAND),
+    ("runtime", "Runtime: many servers, one catalogue", BLUE),
+    ("_runtime", "servers, session pools, identity, access, calls", PLAIN),
+    ("_catalogue", "snapshots of what servers list; search", PLAIN),
+    ("group", "ServerGroup: open, check and reconnect servers", BLUE),
+    ("client", "Client: one server for one principal", BLUE),
+    ("_client", "connections, retries, listings, notifications", PLAIN),
+    ("auth", "credentials and OAuth", BLUE),
+    ("_transport", "HTTP, processes, streams, JSON-RPC", PLAIN),
+    ("state", "what processes share: one protocol, three drivers", BLUE),
+    ("_rules", "every decision: no clock, no network", GREEN),
+    ("config", "configuration, checked and frozen", SAND),
+    ("events context results errors _files _logs _tasks", "shared vocabulary", SAND),
 ]
-STEP, WIDTH = 40, 760
+STEP = 40
 
 
 def contract() -> list[str]:
-    """The modules, from the top, as the build is held to them."""
-    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))
+    """The modules of the layers, from the top, as import-linter checks them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (layers,) = [
         one["layers"] for one in project["tool"]["importlinter"]["contracts"] if "layers" in one
     ]
     return re.findall(r"\w+", " ".join(layers))
 
 
+def exists(module: str) -> bool:
+    """The contract names some layers before their code is there."""
+    place = ROOT / "src" / "toolkeep" / module
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
 def layers() -> str:
-    drawn = " ".join(names for names, _, _ in FLOORS).split()
-    if sorted(drawn) != sorted(contract()):
-        raise SystemExit(f"docs/drawing/pictures.py: layers {set(drawn) ^ set(contract())}")
-    parts = [way((28, 24), (28, STEP * len(FLOORS) + 6))]
-    for row, (names, said, colour) in enumerate(FLOORS):
+    named = " ".join(names for names, _, _ in FLOORS).split()
+    if sorted(named) != sorted(contract()):
+        raise SystemExit(f"docs/drawing/pictures.py: layers {set(named) ^ set(contract())}")
+    floors = [
+        (shown, said, colour)
+        for names, said, colour in FLOORS
+        if (shown := [name for name in names.split() if exists(name)])
+    ]
+    parts = [way((28, 24), (28, STEP * len(floors) + 6))]
+    for row, (names, said, colour) in enumerate(floors):
         box = Box(404, 32 + STEP * row, 688, 32)
-        shown = [name for name in names.split() if name not in ("_files", "_logs")]
+        shown = [name for name in names if name not in ("_files", "_logs", "_tasks")]
         parts += [
             box.drawn(colour),
             text(74, box.y + 5, " · ".join(shown), "code", "start"),
             text(734, box.y + 5, said, "said", "end"),
         ]
     about = "The layers of toolkeep, one above the other; imports point down only"
-    return picture(WIDTH, STEP * len(FLOORS) + 24, about, parts)
+    return picture(WIDTH, STEP * len(floors) + 24, about, parts)
 
 
 # -- a call -----------------------------------------------------------------------------------
@@ -88,15 +145,15 @@ def call() -> str:
     left = [Box(182, y, 284, 64) for y in (124, 216, 308, 400)]
     right = [Box(566, y, 284, 64) for y in (124, 216, 308, 400)]
     out = [
-        ("Runtime", "finds the tool, asks permissions,", "checks arguments, merges headers"),
-        ("Sessions", "lend the client of whoever", "the call is for"),
-        ("Client", "has a connection ready;", "one deadline, one budget"),
-        ("Wire", "sends it in the caller's own task,", "and keeps all that it sees"),
+        ("RuntimeCall", "resolves tool and identity,", "checks access, merges headers"),
+        ("SessionPool", "returns the client of the", "principal of the call"),
+        ("RetryLoop", "checks out a connection;", "one deadline, one budget"),
+        ("Transport", "sends in the caller's task,", "records what it sees"),
     ]
     back = [
         ("an error that says whether it ran", "CallNotDelivered, CallOutcomeUnknown, …"),
         ("decide", "is the connection finished?", "may the call be sent again?"),
-        ("classify", "what it means: how far did it get,", "and who says so"),
+        ("classify", "what it means: how far did", "the request get?"),
         ("evidence", "status, headers, error, exit code;", "was a byte written?"),
     ]
     parts = [
@@ -122,7 +179,7 @@ def call() -> str:
         way((727, 484), (727, 60)),
         text(720, 466, "a result", "said", "end"),
     ]
-    about = "The way of a call: down to the server, and back as a result, an error, or once more"
+    about = "The path of a call: down to the server, and back as a result, an error, or once more"
     return picture(WIDTH, 544, about, parts)
 
 
@@ -130,35 +187,35 @@ def call() -> str:
 
 
 def transports() -> str:
-    engine = Box(78, 122, 112, 44)
-    http, pipe = Box(236, 62, 134, 44), Box(236, 182, 134, 44)
-    asks, reads = Box(422, 62, 172, 44), Box(422, 182, 172, 44)
-    ends = [Box(640, y, 196, 44) for y in (62, 124, 182, 240)]
+    connector = Box(62, 122, 92, 44)
+    http, duplex = Box(220, 62, 184, 44), Box(220, 182, 184, 44)
+    posts, reads = Box(428, 62, 192, 44), Box(428, 182, 192, 44)
+    ends = [Box(646, y, 188, 44) for y in (62, 124, 182, 240)]
     said = [
         ("streamable HTTP", "each request on its own"),
-        ("SseDuct", "HTTP+SSE of 2024-11-05"),
-        ("StdioDuct", "a program, under its warden"),
-        ("LocalDuct", "a server in this process"),
+        ("SseChannel", "HTTP+SSE of 2024-11-05"),
+        ("StdioChannel", "a program and its supervisor"),
+        ("InProcessChannel", "a server in this process"),
     ]
     parts = [
-        label(engine, "Opener", "one for all", kind="code"),
-        label(http, "HttpLine", "keeps its sockets", kind="code"),
-        label(pipe, "PipeLine", "one channel for all", kind="code"),
-        label(asks, "HttpDispatcher", "a fault touches no other", kind="code"),
-        label(reads, "PipeDispatcher", "sorts, and no more", kind="code"),
+        label(connector, "Client", "one for all", kind="code"),
+        label(http, "HttpTransportFactory", "keeps its sockets", kind="code"),
+        label(duplex, "DuplexTransportFactory", "one channel for all", kind="code"),
+        label(posts, "StreamableHttpTransport", "one POST per request", kind="code"),
+        label(reads, "DuplexTransport", "dispatches messages", kind="code"),
         *(label(box, *words, colour=SAND) for box, words in zip(ends, said, strict=True)),
-        *(curve(engine, line) for line in (http, pipe)),
-        *(curve(line, wire) for line, wire in ((http, asks), (pipe, reads))),
-        curve(asks, ends[0]),
+        *(curve(connector, factory) for factory in (http, duplex)),
+        *(curve(factory, made) for factory, made in ((http, posts), (duplex, reads))),
+        curve(posts, ends[0]),
         *(curve(reads, end) for end in ends[1:]),
-        text(240, 24, "a Line outlives generations", "said"),
-        text(420, 24, "a Wire is one generation", "said"),
+        text(220, 24, "outlives connections", "said"),
+        text(428, 24, "one per connection", "said"),
     ]
-    about = "From the engine to four transports: lines make wires; pipes carry them in ducts"
+    about = "From the client to the four transports: factories make transports"
     return picture(WIDTH, 282, about, parts)
 
 
-# -- states and moves -------------------------------------------------------------------------
+# -- states and transitions -------------------------------------------------------------------
 
 Places = Mapping[str, tuple[float, float]]
 Bends = Mapping[tuple[str, str], float]
@@ -191,13 +248,13 @@ MEMBER: Places = {
     "opening": (270, 56),
     "connected": (650, 56),
     "failed": (490, 166),
-    "retrying": (650, 276),
+    "reconnecting": (650, 276),
     "closing": (270, 276),
 }
 MEMBER_BENDS: Bends = {
     ("connected", "closing"): -0.2,
-    ("failed", "retrying"): 0.14,
-    ("retrying", "failed"): 0.14,
+    ("failed", "reconnecting"): 0.14,
+    ("reconnecting", "failed"): 0.14,
 }
 
 
@@ -218,14 +275,17 @@ def states(about: str, legal: Mapping[Any, frozenset[Any]], places: Places, bend
 
 
 PICTURES: dict[str, Callable[[], str]] = {
+    "pictures/overview.svg": overview,
     "pictures/layers.svg": layers,
     "pictures/call.svg": call,
     "pictures/transports.svg": transports,
-    "pictures/connection.svg": partial(states, "States of a connection", LEGAL, CONNECTION, {}),
+    "pictures/connection.svg": partial(
+        states, "States of a connection", CONNECTION_TRANSITIONS, CONNECTION, {}
+    ),
     "pictures/client.svg": partial(
-        states, "States of a client", CLIENT_LEGAL, CLIENT, CLIENT_BENDS
+        states, "States of a client", CLIENT_TRANSITIONS, CLIENT, CLIENT_BENDS
     ),
     "pictures/member.svg": partial(
-        states, "States of a member", MEMBER_LEGAL, MEMBER, MEMBER_BENDS
+        states, "States of a member", MEMBER_TRANSITIONS, MEMBER, MEMBER_BENDS
     ),
 }

@@ -9,17 +9,8 @@ from collections.abc import Awaitable, Callable
 
 from examples.demo.claims import Claim
 from examples.demo.stage import Stage
-from toolkeep import (
-    CallContext,
-    CallEvent,
-    CallOutcomeUnknown,
-    CallResult,
-    Completed,
-    Disconnected,
-    Event,
-    Progress,
-    ToolkeepError,
-)
+from toolkeep import CallContext, CallOutcomeUnknown, CallResult, ToolkeepError
+from toolkeep.events import CallEvent, Completed, Disconnected, Event, Progress
 from toolkeep.testing import Behaviour, Rule
 
 Act = tuple[str, Callable[[Stage], Awaitable[list[Claim]]]]
@@ -219,14 +210,14 @@ async def figures(stage: Stage) -> list[Claim]:
     rows: list[tuple[str, ...]] = []
     sent: list[int] = []
     for name in stage.servers:
-        found = stage.runtime.figures.server(name)
+        found = stage.runtime.stats.server(name)
         unknown = found.errors.get("CallOutcomeUnknown/unknown", 0)
-        numbers = (found.calls, found.calls - found.failed, found.replays, unknown)
+        numbers = (found.calls, found.calls - found.failed, found.retries, unknown)
         rows.append((name, *map(str, numbers)))
         sent.append(found.attempts)
     stage.screen.table(("server", "calls", "answered", "sent again", "outcome unknown"), rows)
     arrived = [len(await server.requests(CALL)) for server in stage.servers.values()]
-    told = f"{sum(arrived)} calls reached the servers: as many as the figures say were sent"
+    told = f"{sum(arrived)} calls reached the servers: as many as the statistics say were sent"
     return [Claim(told, sent, arrived)]
 
 

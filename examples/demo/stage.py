@@ -116,7 +116,7 @@ async def play(screen: Screen, loss: SessionLoss) -> AsyncGenerator[Stage]:
             await server.set_tools(tools, built_in=False)
         described = {"shop": shop.spec, "reports": reports.spec, "notes": notes.spec}
         # Nobody looks after the servers but the calls: so every request has one reason.
-        runtime = Runtime({"mcpServers": described}, live=False, health_interval=None)
+        runtime = Runtime({"mcpServers": described}, listen=False, health_interval=None)
         try:
             yield Stage(runtime, screen, shop, reports, notes)
         finally:

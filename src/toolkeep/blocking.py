@@ -1,16 +1,8 @@
-"""The same runtime for callers without an event loop.
+"""`Runtime` for threads without an event loop: its methods block.
 
-    with Runtime.open("mcp.json") as runtime:
-        runtime.call("weather.forecast", {"city": "Oslo"})
-
-Each open runtime has one thread with an event loop, where all of its work is done. May be used
-from any number of threads at once, and from none that runs an event loop itself. Whatever is given
-to be called back (`on_progress`, filters, observers) is called in the loop's thread: it must not
-block, and cannot use this runtime. Plain functions that answer a server's questions are called in
-threads of their own, and may do both. Errors are those of `toolkeep.Runtime`.
-
-Whoever is interrupted while waiting (Ctrl-C) has the work cancelled, at the server, too, and goes
-on when that has ended. A runtime that was not closed does not keep the interpreter from exiting.
+The servers live in an event loop in a thread of their own. When a blocking call is interrupted, the
+work in that thread is cancelled, and the call returns after it has ended. The thread does not keep
+the interpreter from exiting.
 """
 
 from __future__ import annotations
@@ -18,39 +10,171 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextvars import Context, copy_context
 from dataclasses import fields, replace
 from queue import Empty, SimpleQueue
-from threading import Lock, RLock
+from threading import Lock, RLock, Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from toolkeep._catalogue.tool import Tool as AsyncTool
-from toolkeep._rules.unread import Unread, size_of_report
-from toolkeep._runtime.portal import GLANCE, Portal, not_open, refuse_loops
-from toolkeep.errors import ServerUnavailable
+from toolkeep._client.call import CallCancelled
+from toolkeep._rules.limits import ReportBuffer, report_size
+from toolkeep.errors import ServerUnavailable, WrongLoop
 from toolkeep.events import CallEvent
 from toolkeep.results import CallResult
 from toolkeep.runtime import Runtime as AsyncRuntime
 
 if TYPE_CHECKING:
     from toolkeep._catalogue.catalogue import Catalogue
-    from toolkeep._catalogue.tool import Caller
-    from toolkeep._engine.call import Call as AsyncCall
-    from toolkeep._engine.figures import Figures
-    from toolkeep._engine.observing import Observation
-    from toolkeep._runtime.names import ToolName
-    from toolkeep._runtime.options import Options
-    from toolkeep._runtime.status import ServerStatus
+    from toolkeep._catalogue.tool import ToolCaller
+    from toolkeep._client.call import Call as AsyncCall
+    from toolkeep._client.observers import Observation
+    from toolkeep._client.stats import Stats
+    from toolkeep._runtime.options import RuntimeOptions
+    from toolkeep._runtime.registry import ServerStatus
+    from toolkeep._runtime.resolve import ToolName
     from toolkeep.config import Configuration
+    from toolkeep.config.spec import ConfigInput
     from toolkeep.context import CallContext
     from toolkeep.events import Observer
+    from toolkeep.state.shared import StateStatus
 
 __all__ = ["Call", "Runtime", "Tool"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
+P = ParamSpec("P")
+Work = Callable[[], Awaitable[T]]
+
+POLL_INTERVAL = 0.1 if sys.platform == "win32" else None
+"""Seconds between wake-ups: on Windows, Ctrl-C does not interrupt a thread that waits for a
+lock."""
+_STOP_GRACE = 1.0
+"""Seconds for running work to end by itself after the runtime was closed; then it is cancelled."""
+
+
+class LoopThread:
+    """An event loop in a thread, for one opening of a runtime. Used from any thread that runs no
+    event loop.
+
+    anyio's portal does not fit: its futures end before the work that they cancel has ended, and the
+    interpreter would wait at exit for a portal that was not stopped.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._is_stopped = RLock(), False
+        self._process = os.getpid()
+        self._jobs: dict[Future[Any], asyncio.Task[Any]] = {}
+        started = Future[asyncio.AbstractEventLoop]()
+        target = functools.partial(asyncio.run, self._run_loop(started))
+        self._thread = Thread(target=target, name="toolkeep-runtime", daemon=True)
+        self._thread.start()
+        self._loop = started.result()
+
+    def run(self, work: Work[T]) -> T:
+        """Run `work` in the loop, and wait for its result."""
+        check_no_running_loop()
+        done = Future[T]()
+        try:
+            self.submit(work, done)
+            while POLL_INTERVAL and not done.done():
+                wait((done,), timeout=POLL_INTERVAL)
+            return done.result()
+        except BaseException:
+            self.cancel(done)
+            raise
+
+    def submit(self, work: Work[T], done: Future[T]) -> None:
+        """Run `work` in the loop, with the context variables of this thread."""
+        if self.forked:
+            text = "this runtime was opened in another process. Close it, or make a new one here"
+            raise WrongLoop(text)
+        if not self._call_soon(self._start, work, done, copy_context()):
+            raise not_open_error()
+
+    @property
+    def forked(self) -> bool:
+        """Whether the thread belongs to the parent process."""
+        return self._process != os.getpid()
+
+    def cancel(self, done: Future[Any]) -> None:
+        """Cancel this work, and wait until it has ended."""
+        if not done.done() and self._call_soon(self._cancel, done):
+            wait((done,))
+
+    def stop(self) -> None:
+        """End running work, and the thread."""
+        self._call_soon(self._end.set)
+        self._thread.join()
+
+    def _call_soon(self, function: Callable[..., object], *args: Any) -> bool:
+        """Call in the loop, in order. False: the loop has stopped."""
+        if not self._thread.is_alive():
+            return False  # in a forked process, the thread does not exist
+        with self._lock:
+            if not self._is_stopped:
+                self._loop.call_soon_threadsafe(function, *args)
+            return not self._is_stopped
+
+    # -- in the loop ----------------------------------------------------------------------------
+
+    async def _run_loop(self, started: Future[asyncio.AbstractEventLoop]) -> None:
+        self._end = asyncio.Event()
+        started.set_result(asyncio.get_running_loop())
+        try:
+            await self._end.wait()
+        finally:
+            with self._lock:
+                self._is_stopped = True
+            await asyncio.sleep(0)  # start what was submitted until now
+            if self._jobs:
+                await asyncio.wait(self._jobs.values(), timeout=_STOP_GRACE)
+            for task in self._jobs.values():
+                task.cancel()
+
+    def _start(self, work: Work[Any], done: Future[Any], context: Context) -> None:
+        async def job() -> Any:
+            return await work()
+
+        task = self._jobs[done] = self._loop.create_task(job(), context=context)
+        task.add_done_callback(functools.partial(self._resolve, done))
+
+    def _resolve(self, done: Future[Any], task: asyncio.Task[Any]) -> None:
+        del self._jobs[done]
+        error = _cancelled_error() if task.cancelled() else task.exception()
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(task.result())
+
+    def _cancel(self, done: Future[Any]) -> None:
+        task = self._jobs.get(done)
+        if task is not None:
+            task.cancel()
+        elif not done.done():  # interrupted before it was submitted
+            done.set_exception(not_open_error())
+
+
+def not_open_error() -> ServerUnavailable:
+    text = "the runtime is not open: use `with Runtime.open(…)`, or connect() first"
+    return ServerUnavailable(text, server="runtime")
+
+
+def _cancelled_error() -> CallCancelled:
+    return CallCancelled("the call was cancelled; it may have run")
+
+
+def check_no_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    text = "this thread runs an event loop, which must not block: use `toolkeep.Runtime` there"
+    raise WrongLoop(text)
 
 
 def _blocking(
@@ -66,32 +190,35 @@ def _blocking(
 def _like(
     method: Callable[Concatenate[AsyncRuntime, P], Any],
 ) -> Callable[[Callable[..., T]], Callable[Concatenate[Runtime, P], T]]:
-    """With the signature of that one."""
+    """Give the function the signature and docstring of `method`."""
     return cast("Any", functools.wraps(method))
 
 
 class Call:
-    """A call that is watched, by one thread; see `toolkeep.Call`. Leaving the block early cancels
-    the call. Questions among its events may be answered in any thread."""
+    """A call that one thread watches; see `toolkeep.Call`. Leaving the block early cancels it.
+    `InputNeeded` events may be answered from any thread."""
 
-    def __init__(self, portal: Portal, call: AsyncCall) -> None:
-        self._portal, self._call = portal, call
-        self._events = Unread[CallEvent](size_of_report)
+    def __init__(self, loop_thread: LoopThread, call: AsyncCall) -> None:
+        self._loop_thread, self._call = loop_thread, call
+        self._events = ReportBuffer[CallEvent](report_size)
         self._lock = Lock()
         self._news = SimpleQueue[bool]()
-        """True for each event that came; False: that was the last."""
+        """True for each event; False after the last."""
         self._done: Future[CallResult] | None = None
+
+    def __repr__(self) -> str:
+        return repr(self._call)
 
     def __enter__(self) -> Self:
         if self._done is not None:
             raise RuntimeError("a call runs once; stream again for another")
-        refuse_loops()
+        check_no_running_loop()
         done = self._done = Future()
         done.add_done_callback(lambda _: self._news.put(False))
         try:
-            self._portal.submit(self._watch, done)
+            self._loop_thread.submit(self._watch, done)
         except BaseException:
-            self._portal.give_up(done)
+            self._loop_thread.cancel(done)
             raise
         return self
 
@@ -101,7 +228,7 @@ class Call:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._portal.give_up(self._running())
+        self._loop_thread.cancel(self._running())
 
     def __iter__(self) -> Iterator[CallEvent]:
         return self
@@ -110,26 +237,27 @@ class Call:
         self._running()
         while True:
             try:
-                more = self._news.get(timeout=GLANCE)
+                more = self._news.get(timeout=POLL_INTERVAL)
             except Empty:
                 continue
             if not more:
                 self._news.put(False)
                 raise StopIteration
             with self._lock:
-                if self._events:  # else it was dropped
+                if self._events:  # else the event was dropped
                     return self._events.popleft()
 
     @property
     def dropped(self) -> int:
-        """How many progress reports and log lines were dropped, because they were not read."""
+        """How many progress reports and log lines were dropped because they were not read in
+        time."""
         return self._call.dropped + self._events.dropped
 
     def result(self) -> CallResult:
-        """The result; raises what the call raised."""
+        """Wait for the result; raises what the call raised."""
         done = self._running()
-        while GLANCE and not done.done():
-            wait((done,), timeout=GLANCE)
+        while POLL_INTERVAL and not done.done():
+            wait((done,), timeout=POLL_INTERVAL)
         return done.result()
 
     def _running(self) -> Future[CallResult]:
@@ -147,23 +275,43 @@ class Call:
 
 
 class Tool(AsyncTool):
-    """A tool that a blocking runtime has resolved: its calls block, too."""
+    """A tool that a blocking runtime has resolved: its calls block."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, tool: AsyncTool, runtime: Runtime) -> Self:
         same = {field.name: getattr(tool, field.name) for field in fields(tool)}
-        return replace(cls(**same), caller=cast("Caller", runtime))
+        return replace(cls(**same), caller=cast("ToolCaller", runtime))
 
-    # A call that blocks cannot stand in for one that is awaited: who resolves knows which it has.
+    # Incompatible on purpose: the runtime that resolved the tool decides whether calls block.
+    @overload
+    def call(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext | None = None,
+        result_type: None = None,
+        **options: Any,
+    ) -> CallResult: ...
+
+    @overload
+    def call(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext | None = None,
+        result_type: type[T],
+        **options: Any,
+    ) -> T: ...
+
     def call(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         arguments: Mapping[str, Any] | None = None,
         *,
         context: CallContext | None = None,
         **options: Any,
-    ) -> CallResult:
+    ) -> Any:
         """Call it. The options are those of `Runtime.call`."""
         caller = cast("Runtime", self.caller)
         return caller.call(self, arguments, context=context or self.context, **options)
@@ -181,17 +329,18 @@ class Tool(AsyncTool):
 
 
 class Runtime:
-    """Many servers, used from any thread; once closed, it may be opened again. The arguments, and
-    whatever is not said here, are those of `toolkeep.Runtime`."""
+    """Many servers, used from any thread. Once closed, it may be opened again. Arguments and
+    methods are those of `toolkeep.Runtime`, except that the methods block."""
 
-    def __init__(self, config: object = None, **options: Unpack[Options]) -> None:
+    def __init__(self, config: ConfigInput = None, **options: Unpack[RuntimeOptions]) -> None:
         self._inner = AsyncRuntime(config, **options)
-        self._turn = RLock()  # a signal may come while it is held
-        self._portal: Portal | None = None
+        self._lock = RLock()  # reentrant: a signal handler may run while it is held
+        self._loop_thread: LoopThread | None = None
 
     @classmethod
-    def open(cls, config: object = None, **options: Unpack[Options]) -> Self:
-        """`with Runtime.open("mcp.json") as runtime`: one that is open inside of the block."""
+    def open(cls, config: ConfigInput = None, **options: Unpack[RuntimeOptions]) -> Self:
+        """A runtime that is open inside of the block: `with Runtime.open("mcp.json") as
+        runtime`."""
         return cls(config, **options)
 
     def __repr__(self) -> str:
@@ -200,30 +349,30 @@ class Runtime:
     # -- opening and closing --------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Read the configuration and open all servers. Opening twice is opening once."""
-        refuse_loops()
-        with self._turn:
-            was_open = self._portal is not None
-            portal = self._portal = self._portal or Portal()
+        """Read the configuration and open all servers. Does nothing if the runtime is open."""
+        check_no_running_loop()
+        with self._lock:
+            was_open = self._loop_thread is not None
+            loop_thread = self._loop_thread = self._loop_thread or LoopThread()
         try:
-            portal.run(self._inner.connect)
+            loop_thread.run(self._inner.connect)
         except BaseException:
             if not was_open:
-                self._leave(portal)
+                self._stop(loop_thread)
             raise
 
     def close(self) -> None:
-        """Close everything, also what is under way. May be called twice, from any thread."""
-        refuse_loops()
-        if (portal := self._portal) is not None:
-            if portal.forked:
-                self._let_go()
+        """Close everything, also running calls. May be called twice, from any thread."""
+        check_no_running_loop()
+        if (loop_thread := self._loop_thread) is not None:
+            if loop_thread.forked:
+                self._detach()
                 return
             try:
-                with contextlib.suppress(ServerUnavailable):  # somebody else has closed it
-                    portal.run(self._inner.aclose)
+                with contextlib.suppress(ServerUnavailable):  # another thread has closed it
+                    loop_thread.run(self._inner.aclose)
             finally:
-                self._leave(portal)
+                self._stop(loop_thread)
 
     def __enter__(self) -> Self:
         self.connect()
@@ -237,65 +386,73 @@ class Runtime:
     ) -> None:
         self.close()
 
-    def _let_go(self) -> None:
-        """What is open is the parent process's. Whoever held the lock there is not here."""
-        self._turn, self._portal = RLock(), None
+    def _detach(self) -> None:
+        """Let go after a fork: servers and lock belong to the parent process."""
+        self._lock, self._loop_thread = RLock(), None
         asyncio.run(self._inner.aclose())
 
-    def _leave(self, portal: Portal) -> None:
-        with self._turn:
-            self._portal = None if self._portal is portal else self._portal
-        portal.stop()
+    def _stop(self, loop_thread: LoopThread) -> None:
+        with self._lock:
+            self._loop_thread = None if self._loop_thread is loop_thread else self._loop_thread
+        loop_thread.stop()
 
     def run(self, work: Callable[[AsyncRuntime], Awaitable[T]]) -> T:
-        """Do what has no method here, with the `toolkeep.Runtime` behind this one, and wait for it:
-        `runtime.run(lambda runtime: run_code(runtime, source))`."""
-        return self._open_portal().run(lambda: work(self._inner))
+        """Do something that has no method here with the `toolkeep.Runtime` behind this one, and
+        wait for it: `runtime.run(lambda runtime: run_code(runtime, source))`."""
+        return self._require_open().run(lambda: work(self._inner))
 
-    def _open_portal(self) -> Portal:
-        if (portal := self._portal) is None:
-            raise not_open()
-        return portal
+    def _require_open(self) -> LoopThread:
+        if (loop_thread := self._loop_thread) is None:
+            raise not_open_error()
+        return loop_thread
 
-    # -- what is true now: snapshots, made in any thread ----------------------------------------
+    # -- status: snapshots, from any thread -----------------------------------------------------
 
     @property
     def configuration(self) -> Configuration:
-        """What was read, with where each value came from and who still needs approval."""
+        """The configuration that was read, with the origin of each value and the servers that need
+        approval."""
         return self._inner.configuration
 
     @property
     def catalogue(self) -> Catalogue:
-        """All that is offered to callers without identity, whatever they may see of it."""
+        """Everything that is offered to callers without identity, before filters and
+        permissions."""
         return self._inner.catalogue
 
     @property
     def servers(self) -> tuple[ServerStatus, ...]:
-        """All servers as they are now, in the order of the configuration."""
+        """The state of all servers, in the order of the configuration."""
         return self._inner.servers
 
     @property
-    def figures(self) -> Figures:
-        """What every server and every tool was asked, and how it went."""
-        return self._inner.figures
+    def stats(self) -> Stats:
+        """Counts and durations of the calls of every server and every tool."""
+        return self._inner.stats
+
+    @property
+    def state(self) -> StateStatus | None:
+        """Whether the store that processes share can be used; None: there is none."""
+        return self._inner.state
 
     def summary(self) -> str:
-        """`"2/3 servers healthy, 41 tools"`."""
+        """`"2/3 servers healthy, 41 tools"`, and the store, if it is down."""
         return self._inner.summary()
 
     def observe(self, observer: Observer) -> Observation:
-        """Have `observer` told every event, in the loop's thread, until the handle is closed."""
+        """Call `observer` with every event, in the thread of the loop, until the returned handle is
+        closed."""
         return self._inner.observe(observer)
 
-    # -- everything else ------------------------------------------------------------------------
+    # -- the methods of `toolkeep.Runtime` ------------------------------------------------------
 
     @_like(AsyncRuntime.stream)
     def stream(self, *args: Any, **kwargs: Any) -> Call:
-        return Call(self._open_portal(), self._inner.stream(*args, **kwargs))
+        return Call(self._require_open(), self._inner.stream(*args, **kwargs))
 
     def resolve(self, names: Iterable[ToolName], context: CallContext | None = None) -> list[Tool]:
         """The tools of these names, in their order: all of them, or an error that names all that
-        are missing. They can be called as they are, and then speak for the same context."""
+        are missing. Their `call` acts for the same context."""
         found = self.run(lambda inner: inner.resolve(names, context))
         return [Tool.of(tool, self) for tool in found]
 
@@ -313,6 +470,9 @@ class Runtime:
     remove = _blocking(AsyncRuntime.remove)
     reload = _blocking(AsyncRuntime.reload)
     forget = _blocking(AsyncRuntime.forget)
+    begin_login = _blocking(AsyncRuntime.begin_login)
+    complete_login = _blocking(AsyncRuntime.complete_login)
+    logout = _blocking(AsyncRuntime.logout)
     request = _blocking(AsyncRuntime.request)
     get_prompt = _blocking(AsyncRuntime.get_prompt)
     read_resource = _blocking(AsyncRuntime.read_resource)

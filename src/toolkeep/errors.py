@@ -1,40 +1,44 @@
-"""Everything toolkeep raises, and the words in which a failure is told.
+"""All exceptions that toolkeep raises, and the classification of a failed attempt.
 
     ToolkeepError
       ConfigError(ValueError)         before anything is opened; names file, server, key and remedy
       WrongLoop(RuntimeError)         used from another event loop or process than it was opened in
-      UnknownServer(LookupError)      no such server in this group
+      UnknownServer(LookupError)      no such server
       NotOffered(LookupError)         no server offers it; suggests the nearest
         UnknownTool                   no such tool
-          AmbiguousTool               more than one goes by this name: `.candidates`
+          AmbiguousTool               several tools have this name: `.candidates`
         UnknownPrompt                 no such prompt
         UnknownResource               no such resource
       NotPermitted                    this principal may not do this here
       ServerUnavailable               no connection to send the call on
-      AuthNeeded                      the server wants credentials that we do not have
-      InvalidArguments(ValueError)    ours, before anything was sent
+      AuthNeeded                      the server wants credentials that are missing
+      InvalidArguments(ValueError)    found before anything was sent
       RemoteProtocolError             the server does not speak the protocol
-      StoreUnavailable                the store did not answer in time, or refused
-        SealBroken                    what is stored does not open with the configured keys
+      StoreUnavailable                the store refused or did not answer in time
+        SealBroken                    stored data does not open with the configured keys
       CallError                       one call failed; `.delivery` says whether it ran
-        CallNotDelivered              certainly did not run
+        CallNotDelivered              did not run
           CallNotSentInTime(TimeoutError)
         CallOutcomeUnknown            may have run
           CallTimedOut(TimeoutError)
-        CallRejected                  the server said no: `.code`, `.data`
-        InvalidResult                 ran, but its answer breaks its schema: `.result`
-          ResultTooLarge              ran, but its answer is over `result_limit`: `.result`
-        InputNotGiven                 the server asked for input that nobody gave: `.requests`
+        CallRejected                  the server answered with an error: `.code`, `.data`
+        ToolError                     the tool reported an error: `.result`; see `raise_for_error`
+        InvalidResult                 ran, but its result breaks its schema: `.result`
+          ResultTooLarge              ran, but its result is over `max_result_chars`: `.result`
+        InputNotGiven                 the server asked for input and got none: `.requests`
 
-Every error has a `delivery`, so that "did it run?" can be asked of any of them.
+`Delivery` says how far a request got, `FailureKind` what went wrong, `Failure` holds the
+evidence of one attempt. Every error has a `delivery`, so "did it run?" can be asked of any of
+them. This module imports nothing else of toolkeep.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
-from typing import Any
-
-from toolkeep.failures import Delivery, Failure, FailureKind
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 __all__ = [
     "AmbiguousTool",
@@ -59,6 +63,7 @@ __all__ = [
     "SealBroken",
     "ServerUnavailable",
     "StoreUnavailable",
+    "ToolError",
     "ToolkeepError",
     "UnknownPrompt",
     "UnknownResource",
@@ -68,13 +73,105 @@ __all__ = [
 ]
 
 
+class Delivery(enum.Enum):
+    """How far a request got, from the best to the worst case for sending it again: see `worst`."""
+
+    NOT_SENT = "not sent"
+    """No byte of it was written."""
+    REFUSED = "refused"
+    """It arrived, and was refused before it could run."""
+    ANSWERED = "answered"
+    """The server answered this request."""
+    UNKNOWN = "unknown"
+    """It may have run."""
+
+    @staticmethod
+    def worst(first: Delivery, second: Delivery) -> Delivery:
+        """The delivery of a call after two attempts: a later refusal does not undo an earlier
+        doubt."""
+        return max(first, second, key=_SEVERITY.index)
+
+
+_SEVERITY = (Delivery.NOT_SENT, Delivery.REFUSED, Delivery.ANSWERED, Delivery.UNKNOWN)
+
+
+class FailureKind(enum.Enum):
+    """What went wrong: the rows of the recovery table (`toolkeep._rules.recovery`)."""
+
+    UNREACHABLE = "unreachable"
+    """Name lookup, connection or TLS failed: nothing was written."""
+    EXITED = "exited"
+    """The server's process ended before it was ready. Starting it again would end the same way."""
+    SESSION_LOST = "session lost"
+    """The server does not know the session that the request carried."""
+    SESSION_UNCERTAIN = "session uncertain"
+    """A JSON-RPC error whose text may mean a lost session. The call was answered; the session is
+    checked, and replaced if it is gone."""
+    UNAUTHORIZED = "unauthorized"
+    """401 or 403."""
+    THROTTLED = "throttled"
+    """429, or 503 with Retry-After."""
+    REFUSED = "refused"
+    """A 4xx that precedes any execution (400, 404, 413, 422 …), without a JSON-RPC body."""
+    UNREADABLE = "unreadable"
+    """Not a valid answer: foreign redirect, wrong content type, broken or oversized body."""
+    BROKEN = "broken"
+    """The connection or a gateway failed after the request may have been read."""
+    REJECTED = "rejected"
+    """A JSON-RPC error answered the request."""
+    HEADER_MISMATCH = "header mismatch"
+    """-32020: the tool's header annotations changed. List again and send again."""
+    VERSION_MISMATCH = "version mismatch"
+    """-32022: negotiate again."""
+
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, classified. Immutable: safe to keep, log and compare."""
+
+    kind: FailureKind
+    delivery: Delivery
+    message: str
+    status: int | None = None
+    code: int | None = None
+    data: Any = None
+    retry_after: float | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS, repr=False)
+    """Retry-After and WWW-Authenticate, as the server sent them."""
+    exit_code: int | None = None
+    """The exit code of the server's process; negative: the signal that ended it."""
+    stderr: str = field(default="", repr=False)
+    """The last lines that the server's process wrote to stderr."""
+    rule: str = ""
+    """The rule of the classification table that matched, with its source."""
+
+    def __str__(self) -> str:
+        facts = [self.kind.value]
+        if self.status is not None:
+            facts.append(f"HTTP {self.status}")
+        if self.code is not None:
+            facts.append(f"code {self.code}")
+        if self.exit_code is not None:
+            facts.append(f"exit code {self.exit_code}")
+        # Only the last line: all of it would fill logs and model contexts.
+        last = self.stderr.strip().rpartition("\n")[2][-300:]
+        stderr = f"; last line of stderr: {last}" if last else ""
+        return f"{', '.join(facts)}: {self.message}{stderr}"
+
+
+Raised = TypeVar("Raised", bound="ToolkeepError")
+
+
 class ToolkeepError(Exception):
-    """The root of what toolkeep raises."""
+    """The base of all exceptions that toolkeep raises."""
 
     delivery: Delivery = Delivery.NOT_SENT
     failure: Failure | None = None
     called: str = ""
-    """The tool that was meant, where another one (`call_tool`) was asked to call it."""
+    """The name of the tool that `call_tool` was asked to call, if the call came from there."""
 
     @property
     def status(self) -> int | None:
@@ -83,17 +180,17 @@ class ToolkeepError(Exception):
 
     @property
     def exit_code(self) -> int | None:
-        """How the server's process ended, if it did and that is behind this error."""
+        """The exit code of the server's process, if its end is behind this error."""
         return self.failure.exit_code if self.failure else None
 
     @property
     def stderr(self) -> str:
-        """The last words of the server's process, if it has ended."""
+        """The last lines that the server's process wrote to stderr, if it has ended."""
         return self.failure.stderr if self.failure else ""
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds that the server asked us to wait, if it did."""
+        """Seconds that the server asked to wait, if it did."""
         return self.failure.retry_after if self.failure else None
 
     @property
@@ -102,8 +199,15 @@ class ToolkeepError(Exception):
         return self.failure.headers.get("www-authenticate") if self.failure else None
 
 
+def unraised_copy(error: Raised) -> Raised:
+    """A copy to raise: one exception raised by several tasks would collect all tracebacks."""
+    made = type(error).__new__(type(error), *error.args)
+    made.__dict__.update(error.__dict__)
+    return made
+
+
 class ConfigError(ToolkeepError, ValueError):
-    """A configuration that cannot work, found before anything was opened."""
+    """A configuration that cannot work. Raised before anything is opened."""
 
     def __init__(
         self,
@@ -124,11 +228,11 @@ class ConfigError(ToolkeepError, ValueError):
 
 
 class WrongLoop(ToolkeepError, RuntimeError):
-    """A client belongs to the event loop and the process that opened it."""
+    """Used from another event loop or process than the one that opened it."""
 
 
 class NotOffered(ToolkeepError, LookupError):
-    """No server offers what was named. `.suggestions` holds the nearest names."""
+    """No server offers this name. `.suggestions` holds the nearest names."""
 
     def __init__(self, message: str, *, suggestions: tuple[str, ...] = ()) -> None:
         self.suggestions = suggestions
@@ -140,7 +244,7 @@ class UnknownTool(NotOffered):
 
 
 class AmbiguousTool(UnknownTool):
-    """Several tools go by this name. `.candidates` holds their full names."""
+    """Several tools have this name. `.candidates` holds their full names."""
 
     def __init__(self, message: str, *, candidates: tuple[str, ...]) -> None:
         self.candidates = candidates
@@ -156,14 +260,14 @@ class UnknownResource(NotOffered):
 
 
 class UnknownServer(ToolkeepError, LookupError):
-    """The group has no server of this name."""
+    """No server of this name."""
 
 
 class NotPermitted(ToolkeepError):
-    """Refused here, before anything was sent."""
+    """Refused by permissions or a filter, before anything was sent."""
 
 
-class _AboutServer(ToolkeepError):
+class _ServerError(ToolkeepError):
     def __init__(self, message: str, *, server: str, failure: Failure | None = None) -> None:
         self.server = server
         self.failure = failure
@@ -172,8 +276,8 @@ class _AboutServer(ToolkeepError):
         super().__init__(message)
 
 
-class ServerUnavailable(_AboutServer):
-    """No ready connection within the budget. Nothing was sent."""
+class ServerUnavailable(_ServerError):
+    """No connection was ready in time. Nothing was sent."""
 
     def __init__(
         self,
@@ -186,23 +290,44 @@ class ServerUnavailable(_AboutServer):
         super().__init__(message, server=server, failure=last_failure)
         self.delivery = Delivery.NOT_SENT
         self.since = since
-        """When the trouble began (seconds since the epoch)."""
+        """When the outage began (seconds since the epoch)."""
 
     @property
     def last_failure(self) -> Failure | None:
         return self.failure
 
 
-class AuthNeeded(_AboutServer):
-    """The server answered 401 or 403, and no authorizer could help. It did not run."""
+class AuthNeeded(_ServerError):
+    """The server wants credentials that are missing or no longer valid. The call did not run."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        failure: Failure | None = None,
+        principal: str | None = None,
+        reason: str = "",
+        scopes: tuple[str, ...] = (),
+        login_url: str = "",
+    ) -> None:
+        super().__init__(message, server=server, failure=failure)
+        self.principal = principal
+        """Who must log in; None: the user who runs this process."""
+        self.reason = reason
+        """What the server's challenge, or the authorization server, gives as the reason."""
+        self.scopes = scopes
+        """The scopes that the server asks for."""
+        self.login_url = login_url
+        """The URL to open in the user's browser, if a login was begun."""
 
 
-class RemoteProtocolError(_AboutServer):
-    """What answers at this address does not speak the protocol."""
+class RemoteProtocolError(_ServerError):
+    """The server at this address does not speak the protocol."""
 
 
 class StoreUnavailable(ToolkeepError):
-    """The store did not answer in time, or refused. What was asked of it may have happened.
+    """The store refused or did not answer in time. The operation may have been done.
 
     `.store` names the store without the secrets of its URL.
     """
@@ -213,7 +338,8 @@ class StoreUnavailable(ToolkeepError):
 
 
 class SealBroken(StoreUnavailable):
-    """What is stored does not open with the configured keys, or is not where it was written."""
+    """Stored data does not open with the configured keys, or was moved from where it was
+    written."""
 
 
 class InvalidArguments(ToolkeepError, ValueError):
@@ -227,7 +353,7 @@ class InvalidArguments(ToolkeepError, ValueError):
 
 
 class CallError(ToolkeepError):
-    """One request failed. `.delivery` tells whether it ran, over all its attempts."""
+    """One call failed. `.delivery` says whether it ran, over all attempts."""
 
     def __init__(
         self,
@@ -245,7 +371,7 @@ class CallError(ToolkeepError):
 
 
 class CallNotDelivered(CallError):
-    """It certainly did not run. Sending it again is safe."""
+    """The call did not run. Sending it again is safe."""
 
 
 class CallNotSentInTime(CallNotDelivered, TimeoutError):
@@ -253,7 +379,7 @@ class CallNotSentInTime(CallNotDelivered, TimeoutError):
 
 
 class CallOutcomeUnknown(CallError):
-    """It may have run. Find out before sending it again."""
+    """The call may have run. Check before sending it again."""
 
 
 class CallTimedOut(CallOutcomeUnknown, TimeoutError):
@@ -272,8 +398,22 @@ class CallRejected(CallError):
         return self.failure.data if self.failure else None
 
 
+class ToolError(CallError):
+    """The tool itself reported an error: `result.is_error`. `.result` holds the result.
+
+    Raised by `CallResult.raise_for_error` and by calls with a `result_type`.
+    """
+
+    def __init__(self, message: str, *, server: str, tool: str, result: Any, attempts: int) -> None:
+        self.result = result
+        super().__init__(
+            message, server=server, tool=tool, attempts=attempts, delivery=Delivery.ANSWERED
+        )
+
+
 class InvalidResult(CallError):
-    """It ran, and its answer breaks the schema. `.result` holds the answer all the same."""
+    """The call ran, but its result breaks the schema, or is not of the `result_type` that was
+    asked for. `.result` holds the result."""
 
     def __init__(
         self, message: str, *, server: str, result: Any, tool: str | None = None, attempts: int = 1
@@ -285,13 +425,14 @@ class InvalidResult(CallError):
 
 
 class ResultTooLarge(InvalidResult):
-    """It ran, and its answer is larger than `result_limit`. `.result` holds it all the same."""
+    """The call ran, but its result is larger than `max_result_chars`. `.result` holds the
+    result."""
 
 
 class InputNotGiven(CallError):
-    """The server asked for something in the middle of the call, and nobody gave it.
+    """The server asked for input during the call, and got none.
 
-    It went as far as its question. `.requests` is what it asked, in wire shape, by key.
+    The call ran up to that question. `.requests` holds the questions by key, as JSON objects.
     """
 
     def __init__(

@@ -1,14 +1,14 @@
-"""Frozen records of what happened, and who may watch.
+"""Events: frozen records of what happened, and the `Observer` protocol.
 
-One stream of these feeds everything that observes: a watched call, logs, telemetry, the command
-line. An event states a fact that has already happened; nothing here decides anything.
+One stream of events feeds watched calls, logs, telemetry and the command line. An event states
+a fact; it decides nothing.
 
-Events of one call, in order: `Started`, then any of `Progress`, `Log`, `Replaying`, `InputNeeded`,
-then exactly one of `Completed` or `Failed`. Only those two are final: `Progress.fraction == 1.0`
-is not.
+Events of a call, in order: `Started`, then any of `Progress`, `Log`, `Retrying`, `InputNeeded`,
+then exactly one of `Completed` or `Failed`. Only these two are final; `Progress.fraction ==
+1.0` is not.
 
-Events of a connection: `Connected`, `Disconnected`, `Changed` when a list or a resource is no
-longer what it was, and `Notice` for whatever else a server says outside of any call.
+Events of a connection: `Connected`, `Disconnected`, `Changed` when a list or resource changed,
+and `ServerNotification` for every other notification outside a call.
 """
 
 from __future__ import annotations
@@ -17,31 +17,48 @@ import dataclasses
 import enum
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, cast
 
 from toolkeep.context import CallContext
-from toolkeep.errors import Failure, ToolkeepError
+from toolkeep.errors import ConfigError, Failure, ToolkeepError
 from toolkeep.results import CallResult
 
 __all__ = [
     "CallEvent",
+    "CatalogueChanged",
+    "CatalogueChanges",
     "Changed",
     "Completed",
     "Connected",
     "Disconnected",
     "Event",
     "Failed",
+    "Health",
+    "HealthChanged",
     "InputNeeded",
     "Log",
-    "Notice",
+    "NameChanges",
     "Observer",
     "Progress",
-    "Replaying",
+    "ReloadFailed",
+    "Reloaded",
+    "Retrying",
+    "ServerAdded",
+    "ServerLost",
+    "ServerNotification",
+    "ServerRemoved",
     "Started",
 ]
+
+_CAMEL_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def _ignore_reply(answer: object) -> None:
+    """The default of `InputNeeded.reply`, for events that were made by hand."""
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
@@ -55,8 +72,8 @@ class Event:
 
     @property
     def kind(self) -> str:
-        """The event's name in JSON: `Started` is `"started"`."""
-        return type(self).__name__.lower()
+        """The event's name in JSON, in snake_case: `ServerLost` is `"server_lost"`."""
+        return _CAMEL_HUMP.sub("_", type(self).__name__).lower()
 
     def as_dict(self) -> dict[str, Any]:
         """The event as plain data, ready for JSON."""
@@ -68,17 +85,14 @@ class Event:
 
 
 class Observer(Protocol):
-    """Anything that can be called with an event. It must not block; what it raises is logged.
+    """Anything that can be called with an event. It must not block; exceptions are logged.
 
-    It may also have `meta(call_id)`, whose mapping goes into the `_meta` of that call's requests
-    under what the caller gave; and `know(spec)`, called with the servers that it will hear of.
+    It may also have `meta(call_id)`, whose mapping goes into the `_meta` of that call's requests,
+    where the caller gave no such key; and `add_server(spec)`, called with each server before its
+    events.
     """
 
     def __call__(self, event: Event, /) -> None: ...
-
-
-def _nobody_asks(answer: object) -> None:
-    """An event that was made by hand has nobody to answer to."""
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
@@ -106,7 +120,7 @@ class Progress(CallEvent):
 
     @property
     def fraction(self) -> float | None:
-        """How far, from 0 to 1, when the server said how much there is."""
+        """Progress from 0 to 1, if the server gave a total."""
         if not self.total or self.total < 0:
             return None
         try:
@@ -131,50 +145,50 @@ class Log(CallEvent):
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
-class Replaying(CallEvent):
-    """An attempt failed without harm; the call will be sent again."""
+class Retrying(CallEvent):
+    """An attempt failed, and the call will be sent again."""
 
     attempt: int
     """The attempt that failed, counted from 1."""
-    after: float
+    delay: float
     """Seconds until the next one."""
     failure: Failure
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
 class InputNeeded(CallEvent):
-    """The server asks for something before it goes on: whoever watches the call may answer.
+    """The server asks for something before it goes on. The watcher of the call may answer.
 
-    `tool` and `call_id` are empty when nothing tells in the course of which call it asks.
+    `tool` and `call_id` are empty when the question cannot be assigned to a call.
     """
 
     method: str
     """`elicitation/create`, `sampling/createMessage` or `roots/list`."""
     params: Mapping[str, Any]
-    """What it asks, in wire shape."""
+    """The parameters of the question, as JSON."""
     key: str = ""
-    """Its name among the questions of a round (modern servers)."""
+    """Its key among the questions of a round (modern servers)."""
     context: CallContext | None = field(default=None, repr=False, compare=False)
-    """On whose behalf the call is made in whose course it asks, as far as that is known."""
-    awaited: bool = False
-    """Whether nobody else will answer: the call stands still until whoever watches it does."""
-    reply: Callable[[object], None] = field(default=_nobody_asks, repr=False, compare=False)
+    """The context of the call that it belongs to, if known."""
+    answer_required: bool = False
+    """Whether no handler answers it: the call waits until its watcher does."""
+    reply: Callable[[object], None] = field(default=_ignore_reply, repr=False, compare=False)
 
     __match_args__ = ("method", "params")
 
     def respond(self, result: object) -> None:
-        """Answer with a result: a mapping in wire shape, or one of the SDK's result types.
+        """Answer with a result: a mapping as in JSON, or one of the SDK's result types.
 
         The first answer counts; later ones are ignored.
         """
         self.reply(result)
 
     def accept(self, content: Mapping[str, Any] | None = None) -> None:
-        """The user agreed to an elicitation; `content` is the form as filled in."""
+        """Accept an elicitation; `content` is the form as filled in."""
         self.reply({"action": "accept", **({} if content is None else {"content": content})})
 
     def decline(self) -> None:
-        """The user said no. To anything but an elicitation that is an error."""
+        """Decline. For anything but an elicitation the server gets an error."""
         self.reply({"action": "decline"} if self.method == "elicitation/create" else None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -184,7 +198,7 @@ class InputNeeded(CallEvent):
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
 class Completed(CallEvent):
-    """The answer came. The last event of its call."""
+    """The call has a result. The last event of its call."""
 
     result: CallResult
 
@@ -214,17 +228,17 @@ class Connected(Event):
     """The address, without its secrets, of a server that has several."""
 
     def as_dict(self) -> dict[str, Any]:
-        # A session id lets its holder speak for the session: it stays out of logs.
+        # The session id is a credential, so it stays out of logs.
         return {**super().as_dict(), "session_id": None if self.session_id is None else "***"}
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
 class Disconnected(Event):
-    """A connection will take no more calls."""
+    """A connection takes no more calls."""
 
     generation: int
     reason: str
-    asked: bool = False
+    requested: bool = False
     """Whether the client was closed, rather than its connection lost."""
     endpoint: str = ""
     """The address, without its secrets, of a server that has several."""
@@ -232,30 +246,138 @@ class Disconnected(Event):
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
 class Changed(Event):
-    """Something that the server offers is no longer what it was.
+    """A list or a resource of the server has changed.
 
-    The same for both eras, and for changes that happened while nobody could listen.
+    The same for both eras, and also for changes while no notification could arrive.
     """
 
     what: Literal["tools", "prompts", "resources", "resource"]
     uri: str | None = None
-    """The resource, when it is a single one."""
+    """The URI, if `what` is `resource`."""
 
     __match_args__ = ("what", "uri")
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
-class Notice(Event):
-    """A notification outside of any call that is not a `Changed`: a log line, for example."""
+class ServerNotification(Event):
+    """A notification outside of any call that is not a `Changed`, for example a log line."""
 
     method: str
     params: Mapping[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class Reloaded(Event):
+    """An edit of the configuration was applied."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class ReloadFailed(Event):
+    """An edit of the configuration could not be read or applied; the servers stay as they were."""
+
+    error: ConfigError
+
+    __match_args__ = ("error",)
+
+
+@dataclass(frozen=True, slots=True)
+class NameChanges:
+    """Full names that were added, removed or changed, in the order of their snapshot."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueChanges:
+    """The difference of two catalogues. True if there is any."""
+
+    tools: NameChanges = NameChanges()
+    prompts: NameChanges = NameChanges()
+    resources: NameChanges = NameChanges()
+    templates: NameChanges = NameChanges()
+
+    def __bool__(self) -> bool:
+        return bool(self.tools or self.prompts or self.resources or self.templates)
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class CatalogueChanged(Event):
+    """What a server offers has changed, or the server went out of reach or came back.
+
+    About the catalogue of callers without identity. Listings of single principals are fetched anew
+    when needed, without an event.
+    """
+
+    revision: int
+    """The revision of the catalogue after the change."""
+    changes: CatalogueChanges
+    stale: bool
+    """Whether the server is out of reach, and its last listing is shown."""
+
+    __match_args__ = ("changes",)
+
+
+class Health(enum.Enum):
+    """What a member's last check or call showed."""
+
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+    DOWN = "down"
+    NEEDS_AUTHORIZATION = "needs authorization"
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class ServerAdded(Event):
+    """A member is connected: opened with the others, or reopened in the background."""
+
+    attempt: int
+    """The number of the attempt that succeeded."""
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class ServerLost(Event):
+    """A member could not be opened, or its connection ended by itself."""
+
+    error: BaseException
+
+    __match_args__ = ("error",)
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class ServerRemoved(Event):
+    """A member was closed on request."""
+
+    error: BaseException | None = None
+    """The error that closing it raised."""
+
+    __match_args__ = ("error",)
+
+
+@dataclass(frozen=True, kw_only=True, match_args=False)
+class HealthChanged(Event):
+    """A member's health changed."""
+
+    health: Health
+    before: Health
+    error: BaseException | None = None
+    latency: float | None = None
+
+    __match_args__ = ("health", "before")
+
+
 def _plain(value: Any) -> Any:
     match value:
         case float() if not math.isfinite(value):
-            return None  # a server may send it; JSON has no word for it
+            return None  # a server may send it, but JSON cannot express it
         case None | bool() | int() | float() | str():
             return value
         case enum.Enum():

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from toolkeep import Backoff, CallContext, Runtime
+from toolkeep import CallContext, Runtime
+from toolkeep.group import Backoff
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 BOUND = 15.0
@@ -61,6 +62,53 @@ async def house(
         ) as runtime,
     ):
         yield kit, runtime
+
+
+NOTES = "Call `add` before you call `echo`."
+QUESTION = {
+    "method": "sampling/createMessage",
+    "params": {
+        "systemPrompt": "Be brief.",
+        "messages": [
+            {"role": "user", "content": {"type": "text", "text": "Ready?"}},
+            {"role": "assistant", "content": {"type": "text", "text": "Ask."}},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is it?"},
+                    {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"},
+                ],
+            },
+        ],
+        "maxTokens": 17,
+        "temperature": 0.5,
+        "stopSequences": ["END"],
+    },
+}
+ASKING = {"requests": {"who": QUESTION}, "rounds": 1, "key": "k"}
+
+
+def says_notes(era: str) -> Rule:
+    """A rule by which a server gives instructions (`NOTES`) in its handshake."""
+    about: dict[str, Any] = {"capabilities": {"tools": {}}, "instructions": NOTES}
+    if era == "legacy":
+        info = {"name": "kit", "version": "1"}
+        said = {**about, "protocolVersion": "2025-11-25", "serverInfo": info}
+        return Rule(method="initialize", do=Behaviour(result=said))
+    hints = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    said = {**about, **hints, "supportedVersions": ["2026-07-28"]}
+    return Rule(method="server/discover", do=Behaviour(result=said))
+
+
+@asynccontextmanager
+async def instructed(era: str, **options: Any) -> AsyncIterator[Runtime]:
+    """A runtime whose server `kit` gives instructions (`NOTES`); its server `plain` gives none."""
+    made = ScriptedServer.local(era=cast("Any", era))
+    async with made as kit, ScriptedServer.local() as plain:
+        await kit.script(says_notes(era))
+        servers = {"kit": kit.spec, "plain": plain.spec}
+        async with Runtime({"mcpServers": servers}, **options) as runtime:
+            yield runtime
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from uipath.agent.models.agent import AgentDefinition, AgentMcpResourceConfig
@@ -27,20 +27,25 @@ RECORD = {"name": "record", "description": "Note it.", "inputSchema": {"type": "
 
 
 class Platform:
-    """Knows where servers are (by slug), and remembers who asked."""
+    """Knows where servers are (by slug; `The {slug}` is the name), and remembers who asked."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.servers: dict[str, str | None] = {}
         self.asked: list[str] = []
         self.tokens: set[str | None] = set()
+        self.looked_up: list[tuple[str, str | None]] = []
+        """The name that was asked for, and the key of the folder."""
         self.status = 200
 
-    def answer(self, path: str) -> Any:
+    def answer(self, path: str, folder: str | None) -> Any:
         if "GetFoldersForCurrentUser" in path:
-            return {"PageItems": [{"Key": "f-1", "FullyQualifiedName": FOLDER}]}
-        slug = path.rpartition("/")[2]
-        return {"slug": slug, "mcpUrl": self.servers.get(slug)}
+            folders = [("f-1", FOLDER), ("f-2", "Shared/Elsewhere")]
+            return {"PageItems": [{"Key": key, "FullyQualifiedName": one} for key, one in folders]}
+        name = unquote(path.rpartition("/")[2])
+        self.looked_up.append((name, folder))
+        slug = name.removeprefix("The ")
+        return {"slug": slug, "name": name, "mcpUrl": self.servers.get(slug)}
 
 
 @contextmanager
@@ -50,7 +55,8 @@ def platform() -> Iterator[Platform]:
             path = self.path.partition("?")[0]
             played.asked.append(path)
             played.tokens.add(self.headers.get("authorization"))
-            body = json.dumps(played.answer(path)).encode()
+            folder = self.headers.get("x-uipath-folderkey")
+            body = json.dumps(played.answer(path, folder)).encode()
             self.send_response(played.status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
@@ -92,7 +98,13 @@ def settle(played: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have UiPath's SDK find it."""
     monkeypatch.setenv("UIPATH_URL", played.url)
     monkeypatch.setenv("UIPATH_ACCESS_TOKEN", TOKEN)
-    monkeypatch.delenv("UNATTENDED_USER_ACCESS_TOKEN", raising=False)
+    for name in (
+        "UNATTENDED_USER_ACCESS_TOKEN",
+        "UIPATH_FOLDER_PATH",
+        "UIPATH_FOLDER_KEY",
+        "UIPATH_DISABLE_SSL_VERIFY",
+    ):
+        monkeypatch.delenv(name, raising=False)
 
 
 def resource(slug: str = "kit", *listed: dict[str, Any], **more: Any) -> AgentMcpResourceConfig:

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import logging
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.tools.base_tool import BaseTool
 
 from tests.adapters._adk import BOUND, ScriptedModel, conversation, house, responses
-from toolkeep import CatalogueChanged, ConfigError, Runtime, UnknownTool
+from toolkeep import ConfigError, Runtime, UnknownTool
 from toolkeep.adapters import adk
+from toolkeep.events import CatalogueChanged
 from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("A2")
@@ -55,6 +57,13 @@ async def test_what_is_done_to_a_declaration_does_not_reach_the_catalogue():
         schema: Any = declaration.parameters_json_schema
         schema["properties"].clear()
         assert runtime.catalogue.tool("kit.nested").input_schema == before
+
+
+async def test_a_log_line_names_the_tools_that_were_converted(caplog: pytest.LogCaptureFixture):
+    async with house() as (_, runtime):
+        with caplog.at_level(logging.INFO, "toolkeep.adapters"):
+            await adk.tools(runtime, ["add", "echo"])
+    assert "2 tools converted for ADK: kit.add, kit.echo" in caplog.messages
 
 
 async def test_every_tool_has_its_own_identity_and_calls_its_own_server():
@@ -116,7 +125,7 @@ async def test_update_tools_swaps_ours_and_leaves_the_agents_own():
     assert first == {"local_time", "kit__echo"}
     assert second == {"local_time", "kit__add", "kit__record"}
     ours = [tool for tool in agent.tools if isinstance(tool, adk.ADKTool)]
-    assert all(tool.terms.require_confirmation for tool in ours)
+    assert all(tool.options.require_confirmation for tool in ours)
 
 
 async def test_an_update_that_fails_leaves_the_agent_as_it_was():
@@ -180,7 +189,7 @@ async def test_names_filter_and_prefix_choose_what_is_offered(
         async with conversation(model, [adk.Toolset(runtime, **options)]) as talk:
             await talk.say()
     assert set(model.offered[0]) == offered
-    assert model.answers[0]["tool_name"] in name
+    assert model.answers[0]["tool_name"].replace(".", "__") in name
 
 
 async def test_what_is_missing_is_told_to_the_model_and_the_rest_is_offered():
@@ -204,7 +213,7 @@ async def test_a_runtime_that_is_not_open_is_told_too():
     model = ScriptedModel.saying("Hello.")
     async with conversation(model, [adk.Toolset(Runtime({"mcpServers": {}}))]) as talk:
         await talk.say()
-    assert "out of reach" in model.told[0]
+    assert "not available now" in model.told[0]
 
 
 @pytest.mark.parametrize("owned", [True, False])

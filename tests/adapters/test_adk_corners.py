@@ -24,8 +24,8 @@ from tests.adapters._adk import (
     progress,
     responses,
 )
-from toolkeep import InputNeeded
 from toolkeep.adapters import adk
+from toolkeep.events import InputNeeded
 from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("A2")

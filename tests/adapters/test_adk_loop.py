@@ -17,16 +17,10 @@ from tests.adapters._adk import (
     progress,
     responses,
 )
-from toolkeep import (
-    CallContext,
-    CallNotDelivered,
-    CallOutcomeUnknown,
-    Delivery,
-    InvalidArguments,
-    Runtime,
-)
+from toolkeep import CallContext, CallNotDelivered, CallOutcomeUnknown, InvalidArguments, Runtime
 from toolkeep.adapters import adk
-from toolkeep.adapters._telling import sentence
+from toolkeep.adapters._common import error_message
+from toolkeep.errors import Delivery
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("A5")
@@ -69,7 +63,8 @@ async def test_a_tool_found_by_its_name_is_called_over_every_transport(way: str)
     (answer,) = model.answers
     assert answer["status"] == "success"
     assert answer["result"] in ({"sum": 5}, {"result": 5})
-    assert (answer["tool_name"], answer["namespace"]) == ("add", tool.tool.server)
+    server = tool.tool.server
+    assert (answer["tool_name"], answer["namespace"]) == (f"{server}.add", server)
     assert 0 < answer["execution_time"] < BOUND
     assert events[-1].is_final_response()
 
@@ -174,7 +169,7 @@ async def test_log_lines_and_replays_are_in_adks_stream_too():
         model = ScriptedModel.saying([("kit__logs", {"count": 1})], "Done.")
         async with conversation(model, [adk.Toolset(runtime, context=nobody)]) as talk:
             kinds = [one["event"] for one in progress(await talk.say())]
-    assert kinds == ["replaying", "log"]
+    assert kinds == ["retrying", "log"]
 
 
 def nobody(context: Any) -> CallContext:
@@ -191,7 +186,8 @@ async def told(talk: Conversation, model: ScriptedModel) -> str:
     assert events[-1].is_final_response()
     (answer,) = model.answers
     assert answer["status"] == "error"
-    assert set(answer) == {"status", "error", "tool_name"}
+    assert set(answer) == {"status", "error", "tool_name", "namespace"}
+    assert answer["tool_name"].startswith(f"{answer['namespace']}.")
     return answer["error"]
 
 
@@ -209,7 +205,7 @@ async def test_the_model_is_told_which_argument_is_wrong_and_nothing_is_sent():
             said = await told(talk, model)
         with pytest.raises(InvalidArguments) as refused:
             await runtime.call("kit.add", {"a": "two", "b": 3})
-        assert said == sentence(refused.value, "kit__add")
+        assert said == error_message(refused.value, "kit__add")
         assert await kit.requests("tools/call") == []
 
 
@@ -231,7 +227,7 @@ async def test_the_model_is_told_that_a_server_is_out_of_reach_and_that_nothing_
             async with conversation(model, await adk.tools(runtime)) as talk:
                 await kits.aclose()
                 said = await told(talk, model)
-    assert said == sentence(CallNotDelivered("", **ABOUT), "kit__record")
+    assert said == error_message(CallNotDelivered("", **ABOUT), "kit__record")
 
 
 @eras
@@ -241,7 +237,7 @@ async def test_the_model_is_told_of_an_unknown_outcome_and_the_tool_ran_once(era
         model = ScriptedModel.saying([("kit__record", {})], "I do not know.")
         async with conversation(model, [adk.Toolset(runtime)]) as talk:
             said = await told(talk, model)
-        assert said == sentence(CallOutcomeUnknown("", **ABOUT), "kit__record")
+        assert said == error_message(CallOutcomeUnknown("", **ABOUT), "kit__record")
         assert await kit.executions("record") == 1
 
 

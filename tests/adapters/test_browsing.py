@@ -12,14 +12,16 @@ from tests.adapters import _langchain as lc
 from tests.adapters import _openai_agents as oa
 from tests.adapters import _pydantic_ai as pa
 from tests.adapters._servers import house
-from toolkeep import CallOutcomeUnknown, Delivery, Runtime, browsing, reading
+from toolkeep import CallOutcomeUnknown, Runtime
 from toolkeep.adapters import adk, langchain, openai_agents
-from toolkeep.adapters._telling import sentence
+from toolkeep.adapters._common import error_message
 from toolkeep.adapters.pydantic_ai import RuntimeToolset
+from toolkeep.errors import Delivery
+from toolkeep.runtime import result_reader, tool_search
 from toolkeep.testing import Behaviour, Rule
 
 SEARCH, CALL, READ = "toolkeep__search_tools", "toolkeep__call_tool", "toolkeep__read_result"
-SPILLS = {"result_limit": 1_000, "oversized": "spill"}
+SPILLS = {"max_result_chars": 1_000, "oversized": "spool"}
 FIND = (SEARCH, {"query": "add two numbers", "limit": 3})
 ADD = (CALL, {"name": "kit.add", "arguments": {"a": 2, "b": 3}})
 WRONG = (CALL, {"name": "kit.ad", "arguments": {}})
@@ -28,7 +30,7 @@ BIG = (CALL, {"name": "kit.big", "arguments": {"bytes": 3_000}})
 
 
 def given(runtime: Runtime) -> list[Any]:
-    return [*browsing(runtime), *reading(runtime)]
+    return [*tool_search(runtime), *result_reader(runtime)]
 
 
 def unknown() -> CallOutcomeUnknown:
@@ -49,7 +51,7 @@ async def test_an_openai_agent_finds_and_calls_through_two_tools() -> None:
         assert json.loads(_text(said["1"]))["tools"][0]["name"] == "kit.add"
         assert "5" in _text(said["2"])
         assert "kit.add" in _text(said["3"])
-        assert _text(said["4"]) == sentence(unknown(), CALL)
+        assert _text(said["4"]) == error_message(unknown(), CALL)
         assert READ in _text(said["5"])
         assert await kit.executions("one") == 1
 

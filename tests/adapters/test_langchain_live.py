@@ -9,8 +9,9 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from tests.adapters._langchain import BOUND, DONE, HELLO, calling, house, model_of, thread, told
-from toolkeep import CatalogueChanged, Runtime
+from toolkeep import Runtime
 from toolkeep.adapters.langchain import live_tools, tools
+from toolkeep.events import CatalogueChanged
 from toolkeep.testing import ScriptedServer
 
 NEW = {"name": "new", "description": "Just born.", "inputSchema": {"type": "object"}}

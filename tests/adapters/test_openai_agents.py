@@ -35,13 +35,13 @@ from toolkeep import (
     CallOutcomeUnknown,
     CallResult,
     ConfigError,
-    Delivery,
     InvalidArguments,
     ServerUnavailable,
     ToolkeepError,
 )
-from toolkeep.adapters._telling import sentence, tool_error
+from toolkeep.adapters._common import error_message, tool_error_message
 from toolkeep.adapters.openai_agents import ProgressFeed, ToolProgress
+from toolkeep.errors import Delivery
 from toolkeep.testing import Behaviour, Recorded, Rule
 
 pytestmark = pytest.mark.requirement("A3", "A5")
@@ -143,7 +143,8 @@ async def test_an_error_without_a_word_is_told_as_one(offer: Offer):
         await kit.script(Rule(do=Behaviour(result=silent), tool="record"))
         model = scripted([("kit__record", {})], "Sorry.")
         await run(model, await offer(runtime))
-    assert outputs(model) == {"1": tool_error(CallResult(silent, "kit", "record"), "kit__record")}
+    told = tool_error_message(CallResult(silent, "kit", "record"), "kit__record")
+    assert outputs(model) == {"1": told}
 
 
 @surfaces
@@ -156,7 +157,7 @@ async def test_a_wrong_argument_is_told_and_costs_no_request(given: Any, offer: 
         problems = told.partition("(")[2].rpartition(")")[0]
         wrong = InvalidArguments("", server="kit", tool="add", problems=(problems,))
         assert problems
-        assert told == sentence(wrong, "kit__add")
+        assert told == error_message(wrong, "kit__add")
         assert await kit.executions("add") == 1
 
 
@@ -167,7 +168,7 @@ async def test_an_unknown_outcome_is_told_and_the_tool_ran_once(era: str, offer:
         await breaks_off(kit, "record")
         model = scripted([("kit__record", {"key": "once"})], "I do not know.")
         await run(model, await offer(runtime))
-        assert outputs(model) == {"1": sentence(UNKNOWN, "kit__record")}
+        assert outputs(model) == {"1": error_message(UNKNOWN, "kit__record")}
         assert await kit.executions("once") == 1
 
 
@@ -177,7 +178,7 @@ async def test_a_server_out_of_reach_is_told_and_the_run_goes_on(offer: Offer):
         model = scripted([("kit__record", {})], "Later, then.")
         assert (await run(model, await offer(runtime))).final_output == "Later, then."
     gone = ServerUnavailable("", server="kit")
-    assert outputs(model) == {"1": sentence(gone, "kit__record")}
+    assert outputs(model) == {"1": error_message(gone, "kit__record")}
 
 
 @surfaces

@@ -39,7 +39,8 @@ ASKED: list[Any] = [
     *({"kit.record": "always"}, {"kit.record": True}, {"kit.echo": "never"}, {}),
     {"always": {"tool_names": ["kit.record"]}},
     {"never": {"tool_names": ["kit.echo"]}},
-    {"never": {"tool_names": ["kit.record"]}, "always": {"tool_names": ["kit.record"]}},
+    {"never": {"tool_names": ["kit.record"]}, "always": {"tool_names": ["kit__record"]}},
+    {"always": "never", "never": "always"},  # tools may have such names
 ]
 
 
@@ -82,9 +83,15 @@ async def test_what_is_rejected_is_not_called(offer: Offer):
 
 
 @pytest.mark.parametrize(
-    "policy", ["sometimes", 1, ["kit.record"], {"kit.record": "maybe"}, {"always": ["kit.record"]}]
+    "policy",
+    [
+        *("sometimes", 1, ["kit.record"], {"kit.record": "maybe"}, {"always": ["kit.record"]}),
+        {"never": {"tool_names": ["kit.record"]}, "always": {"tool_names": ["kit.record"]}},
+    ],
 )
 async def test_a_policy_that_is_none_is_refused_at_once(policy: Any):
     with pytest.raises(ConfigError) as refused:
         RuntimeServer(Runtime({}), require_approval=policy)
     assert refused.value.key == "require_approval"
+    if isinstance(policy, dict):
+        assert "kit.record" in str(refused.value)

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from agents.mcp import MCPServerManager
+from agents.mcp import MCPServerManager, ToolFilterContext
 
 from tests.adapters._openai_agents import (
     Offer,
@@ -84,12 +84,46 @@ async def test_what_the_sdk_takes_for_strict_and_a_provider_would_not_is_not_str
         assert made == {"kit__deep": False, "kit__flat": True}
 
 
-async def test_what_the_sdk_does_to_a_tool_does_not_reach_the_catalogue():
+async def test_what_is_done_to_what_was_listed_does_not_reach_the_catalogue():
     async with house() as (_, runtime):
         server = RuntimeServer(runtime)
-        for shown in await server.list_tools():
-            shown.input_schema.clear()
+
+        async def described() -> list[tuple[str, str | None]]:
+            listed = (
+                *await server.list_tools(),
+                *(await server.list_prompts()).prompts,
+                *(await server.list_resources()).resources,
+                *(await server.list_resource_templates()).resource_templates,
+            )
+            return [(one.name, one.description) for one in listed]
+
+        before = await described()
+        for tool in await server.list_tools():
+            tool.input_schema.clear()
+            tool.description = "altered"
+        for prompt in (await server.list_prompts()).prompts:
+            prompt.description = "altered"
+            (prompt.arguments or []).clear()
+        for resource in (await server.list_resources()).resources:
+            resource.description = "altered"
+        for template in (await server.list_resource_templates()).resource_templates:
+            template.description = "altered"
+        assert await described() == before
         assert all(tool.input_schema for tool in runtime.catalogue.tools)
+        assert all(prompt.definition.arguments for prompt in runtime.catalogue.prompts)
+
+
+async def test_a_filter_may_alter_the_tool_that_it_is_shown():
+    def alter(about: ToolFilterContext, tool: Any) -> bool:
+        tool.description = "altered"
+        tool.input_schema["required"] = []
+        return True
+
+    async with house() as (_, runtime):
+        whole, model = RuntimeServer(runtime), scripted("Done.")
+        await run(model, {"mcp_servers": [RuntimeServer(runtime, tool_filter=alter)]})
+        shown = {name: tool.description for name, tool in offered_to(model).items()}
+        assert shown == {tool.name: tool.description or "" for tool in await whole.list_tools()}
 
 
 async def test_names_are_prefixed_so_that_two_servers_can_offer_the_same():

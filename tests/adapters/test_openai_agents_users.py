@@ -9,7 +9,7 @@ import pytest
 from tests.adapters._openai_agents import Offer, as_server, outputs, run, scripted, surfaces
 from tests.adapters._servers import ADA, BOB, eras, house
 from toolkeep import CallContext, NotPermitted
-from toolkeep.adapters._telling import sentence
+from toolkeep.adapters._common import error_message
 from toolkeep.adapters.openai_agents import RuntimeServer, tools
 
 pytestmark = pytest.mark.requirement("A3", "A5")
@@ -80,7 +80,7 @@ async def test_meta_that_cannot_be_made_fails_the_call_before_it_is_sent(offer: 
     async with house() as (kit, runtime):
         model = scripted([("kit__record", {})], "Well.")
         await run(model, await offer(runtime, tool_meta_resolver=broken))
-        assert outputs(model) == {"1": sentence(NotPermitted(""), "kit__record")}
+        assert outputs(model) == {"1": error_message(NotPermitted(""), "kit__record")}
         assert await kit.requests("tools/call") == []
 
 
@@ -98,3 +98,13 @@ async def test_a_run_speaks_only_through_the_server_that_it_calls():
         offered = await as_server(runtime, context=by_run, custom_data_extractor=look)
         await run(scripted([("kit__record", {})], "Done."), offered, context="ada")
         assert len(refused) == 1
+
+
+async def test_a_resolver_of_meta_that_is_set_later_leaves_the_user_of_the_run():
+    async with house() as (kit, runtime):
+        server = RuntimeServer(runtime)
+        server.tool_meta_resolver = lambda about: {"tests/tool": about.tool_name}
+        await run(scripted([("kit__record", {})], "Done."), {"mcp_servers": [server]}, context=ADA)
+        [call] = await kit.requests("tools/call")
+        assert call.headers["authorization"] == "Bearer ada"
+        assert call.body["params"]["_meta"]["tests/tool"] == "kit__record"

@@ -22,16 +22,10 @@ from tests.adapters._servers import (
     house,
     reached,
 )
-from toolkeep import (
-    CallContext,
-    CallOutcomeUnknown,
-    ConfigError,
-    Delivery,
-    NotPermitted,
-    ServerUnavailable,
-)
-from toolkeep.adapters._telling import sentence
+from toolkeep import CallContext, CallOutcomeUnknown, ConfigError, NotPermitted, ServerUnavailable
+from toolkeep.adapters._common import error_message
 from toolkeep.adapters.pydantic_ai import RuntimeToolset, ToolProgress
+from toolkeep.errors import Delivery
 
 pytestmark = pytest.mark.requirement("A4", "A5")
 
@@ -126,7 +120,7 @@ async def test_an_unknown_outcome_is_told_invites_no_repeat_and_the_tool_ran_onc
         await breaks_off(kit, "record")
         script = Script([("kit__record", {"key": "once"})], "I do not know.")
         assert await run(script, RuntimeToolset(runtime)) == "I do not know."
-        assert script.outcomes == {"1": ("failed", sentence(UNKNOWN, "kit__record"))}
+        assert script.outcomes == {"1": ("failed", error_message(UNKNOWN, "kit__record"))}
         assert script.returns["1"].retry is None
         assert await kit.executions("once") == 1
 
@@ -136,7 +130,7 @@ async def test_a_server_out_of_reach_is_told_and_the_run_goes_on():
         script = Script([("kit__record", {})], "Later, then.")
         assert await run(script, RuntimeToolset(runtime)) == "Later, then."
     gone = ServerUnavailable("", server="kit")
-    assert script.outcomes == {"1": ("failed", sentence(gone, "kit__record"))}
+    assert script.outcomes == {"1": ("failed", error_message(gone, "kit__record"))}
 
 
 async def test_errors_can_be_raised_instead():

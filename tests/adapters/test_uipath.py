@@ -26,8 +26,10 @@ from toolkeep import ConfigError
 from toolkeep.adapters.uipath import (
     McpClient,
     create_mcp_tools,
+    create_mcp_tools_and_clients,
     create_mcp_tools_from_agent,
     create_mcp_tools_from_metadata_for_mcp_server,
+    open_mcp_tools,
 )
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
@@ -151,21 +153,16 @@ async def test_an_unknown_outcome_is_told_and_the_tool_ran_once(home: Platform) 
         assert await kit.executions("k") == 1
 
 
-async def test_a_closed_client_calls_nobody(home: Platform) -> None:
-    [tool], clients = await create_mcp_tools_from_agent(agent(resource()))
-    await close(clients)
-    assert (await tool.ainvoke(call(tool, a=1, b=2))).status == "error"
-    assert home.asked == []
-
-
 # -- names, and what is listed now --------------------------------------------------------------
 
 
 async def test_tools_that_share_a_name_are_told_apart(home: Platform) -> None:
     odd = {**ADD, "name": "sum.up (fast)"}
-    definition = agent(resource("one", ADD, odd), resource("two", ADD), resource("two", ADD))
+    two, like_two = resource("two", ADD), resource("three", {**ADD, "name": "two__add_2"})
+    definition = agent(resource("one", ADD, odd), two, two, like_two)
     tools, clients = await create_mcp_tools_from_agent(definition)
-    assert [tool.name for tool in tools] == ["one__add", "sum_up_fast_", "two__add", "two__add_2"]
+    names = ["one__add", "sumup_fast", "two__add", "two__add_2", "two__add_2_2"]
+    assert [tool.name for tool in tools] == names
     await close(clients)
 
 
@@ -187,6 +184,75 @@ async def test_a_resource_may_have_what_its_server_lists_now(
         assert add.description == "Add two numbers."
 
 
+LONG_NAME = "The aggregated table data of all regions"
+
+
+async def test_with_today_s_factories_tools_have_today_s_names(home: Platform) -> None:
+    """The names that uipath-langchain 0.18 gives them, so that a run can go on under either."""
+    long = {**ADD, "name": "aggregate_table_data_monthly"}
+    shared = [resource("one", ADD), resource("two", {**ADD, "name": "Sum up @ once"})]
+    tools, clients = await create_mcp_tools_and_clients(
+        [*shared, resource("three", long, name=LONG_NAME), resource(isEnabled=False)]
+    )
+    assert [tool.name for tool in tools] == [
+        "mcp-the_one-tool-add",
+        "mcp-the_two-tool-sum_up__once",
+        "mcp-the_aggregated_ta-tool-aggregate_table_data_monthly-e2de4330",
+    ]
+    about = [(tool.metadata or {}) for tool in tools]
+    assert [one["resource_name"] for one in about] == ["The one", "The two", LONG_NAME]
+    assert [client.server_slug for client in clients] == ["one", "two", "three"]
+    assert home.asked == []
+    await close(clients)
+
+
+async def test_tools_of_a_block_are_looked_up_at_their_first_call_and_closed_at_its_end(
+    home: Platform,
+) -> None:
+    async with ScriptedServer.local(era="legacy") as kit:
+        home.servers["kit"] = kit.url
+        async with open_mcp_tools([resource("kit", ADD)]) as [tool]:
+            assert home.asked == []
+            answer = await tool.ainvoke(call(tool, a=2, b=3))
+        assert answer.artifact == {"sum": 5}
+        assert "DELETE" in {one.http_method for one in await kit.requests()}
+
+
+async def test_what_the_server_no_longer_has_is_logged(
+    home: Platform, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ScriptedServer.local() as kit:
+        home.servers["kit"] = kit.url
+        config = resource("kit", ADD, {**ADD, "name": "gone"}, **dynamic(allow_all=False))
+        async with McpClient(config) as client:
+            [tool] = await create_mcp_tools(config, client)
+            assert await client.instructions() == ""
+    assert tool.name == "mcp-the_kit-tool-add"
+    assert "kit: the server does not have the tool 'gone'" in caplog.messages
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_call_is_checked_against_what_the_server_lists_now(
+    home: Platform, era: Any
+) -> None:
+    """Also where the definition says `refreshSchemaBeforeCall: false`."""
+    now = {"type": "object", "properties": {"sum_of": {}}, "required": ["sum_of"]}
+    mode = {"type": "cached", "refreshSchemaBeforeCall": False}
+    cached = {"toolsConfiguration": {"discoveryMode": mode}}
+    async with ScriptedServer.local(era=era) as kit:
+        await kit.set_tools([{**RECORD, "name": "total", "inputSchema": now}], built_in=False)
+        home.servers["kit"] = kit.url
+        before = [{**ADD, "name": "total"}, {**ADD, "name": "gone"}]
+        async with open_mcp_tools([resource("kit", *before, **cached)]) as [total, removed]:
+            refused = await total.ainvoke(call(total, a=2, b=3))
+            unknown = await removed.ainvoke(call(removed, a=2, b=3))
+            assert await kit.requests("tools/call") == []
+            answer = await total.ainvoke(call(total, sum_of=[2, 3]))
+    assert answer.content == '{"sum_of": [2, 3]}'
+    assert '"sum_of" is a required property' in refused.content
+    assert unknown.content.endswith("was not called: there is no such tool.")
+
+
 # -- as a context manager -----------------------------------------------------------------------
 
 
@@ -196,7 +262,7 @@ async def test_tools_can_be_had_for_a_block(home: Platform, alone: bool) -> None
     async with ScriptedServer.local(api_key=TOKEN) as kit:
         home.servers["kit"] = kit.url
         config = resource("kit", ADD)
-        async with create_mcp_tools(config if alone else [config], live=False) as tools:
+        async with create_mcp_tools(config if alone else [config], listen=False) as tools:
             [tool] = tools
             answer = await tool.ainvoke(call(tool, a=2, b=3))
         assert answer.artifact == {"sum": 5}

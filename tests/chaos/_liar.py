@@ -20,12 +20,12 @@ from toolkeep import (
     CallNotDelivered,
     CallOutcomeUnknown,
     CallResult,
-    Delivery,
     Runtime,
     ServerUnavailable,
     ToolkeepError,
 )
 from toolkeep.config import Difference
+from toolkeep.errors import Delivery
 from toolkeep.events import Completed, Event, Progress, Started
 
 SEED = 11

@@ -155,6 +155,6 @@ def test_wishes_are_counted_by_their_fault_and_calm_calls_are_not_judged():
     judge = Judge(SCHEDULE)
     step = step_with(lambda s: s.fault == "reset after it ran")
     judge.begins(step.number, 0)
-    assert not list(judge.reads(step.server, ["wish", str(step.number)]))
+    assert not list(judge.reads(step.server, ["behaviour", str(step.number)]))
     assert judge.granted == {"reset after it ran": 1}
     assert not list(judge.reads("legacy", ["ran", f"{CALM} 1 of ada", "look", None, {}]))

@@ -22,7 +22,7 @@ from tests.cli.helpers_running import Home, Ran
 from tests.engine.certificates import DAY, NOW, Pair
 
 STEPS = ("configuration", "command", "process", "dns", "tcp", "tls", "http")
-STEPS += ("handshake", "session", "tools", "ping")
+STEPS += ("handshake", "session", "tools", "ping", "watch")
 STATES = ("ok", "warning", "failed", "skipped")
 
 

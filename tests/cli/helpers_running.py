@@ -92,11 +92,13 @@ class Home:
         return Ran(process.returncode, out.decode(), err.decode(), out)
 
     @contextlib.asynccontextmanager
-    async def terminal(self, *words: str, **env: str) -> AsyncIterator["Terminal"]:
+    async def terminal(
+        self, *words: str, program: str = TOOLKEEP, **env: str
+    ) -> AsyncIterator["Terminal"]:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _TAKE_TERMINAL, TOOLKEEP, *words),
+            *(sys.executable, "-c", _TAKE_TERMINAL, program, *words),
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -6,10 +6,8 @@ import mcp_types
 import pytest
 
 from toolkeep import InvalidArguments, Tool
-from toolkeep.cli import arguments, shapes
-from toolkeep.cli.columns import fitted, plain
-from toolkeep.cli.ending import Misused
-from toolkeep.cli.screen import harmless, one_line
+from toolkeep.cli import arguments
+from toolkeep.cli.errors import UsageError
 
 
 def tool(properties: dict[str, Any], **more: Any) -> Tool:
@@ -17,8 +15,8 @@ def tool(properties: dict[str, Any], **more: Any) -> Tool:
     return Tool("kit", mcp_types.Tool(name="it", input_schema=schema))
 
 
-def judged(given: Tool, *words: str) -> dict[str, Any]:
-    return arguments.judged(arguments.read(words), given)
+def built(given: Tool, *words: str) -> dict[str, Any]:
+    return arguments.build(arguments.parse(words), given)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +44,7 @@ def judged(given: Tool, *words: str) -> dict[str, Any]:
 )
 def test_a_text_becomes_what_the_schema_asks_for(part: Any, text: str, value: Any):
     whole = {"$defs": {"whole": {"type": "integer"}}}
-    assert judged(tool({"x": part}, **whole), f"x={text}") == {"x": value}
+    assert built(tool({"x": part}, **whole), f"x={text}") == {"x": value}
 
 
 @pytest.mark.parametrize(
@@ -63,30 +61,44 @@ def test_a_text_becomes_what_the_schema_asks_for(part: Any, text: str, value: An
 )
 def test_a_text_that_the_schema_does_not_allow_names_its_argument(part: Any, text: str):
     with pytest.raises(InvalidArguments) as caught:
-        judged(tool({"x": part}), f"x={text}")
+        built(tool({"x": part}), f"x={text}")
     (problem,) = caught.value.problems
     assert problem.startswith("x")
+
+
+def test_an_error_shows_which_arguments_of_which_types_the_tool_takes():
+    """Descriptions are quoted. Titles are not: SDKs generate them from the name."""
+    whole = {"type": "integer", "title": "A", "description": "How many\nrows"}
+    either = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    given = tool({"a": whole, "b": either, "c": {"title": "C"}}, required=["a"])
+    with pytest.raises(InvalidArguments) as caught:
+        built(given, "a=two")
+    assert caught.value.problems == ("a: 'two' is not a whole number (\"How many\")",)
+    assert str(caught.value).endswith("\n  kit.it takes a=INTEGER [b=NULL|STRING] [c=VALUE]")
+    with pytest.raises(InvalidArguments) as caught:
+        built(tool({"a": {"type": "integer", "title": "A"}}), "a=two")
+    assert caught.value.problems == ("a: 'two' is not a whole number",)
 
 
 def test_keys_reach_inside_and_are_never_given_twice():
     inner = {"type": "object", "properties": {"b": {"type": "integer"}, "c": {"type": "string"}}}
     given = tool({"a": inner, "d.e": {"type": "integer"}})
-    assert judged(given, "a.b=1", "a.c=2", "d.e=3") == {"a": {"b": 1, "c": "2"}, "d.e": 3}
+    assert built(given, "a.b=1", "a.c=2", "d.e=3") == {"a": {"b": 1, "c": "2"}, "d.e": 3}
     for words in (("a.b=1", "a.b=2"), ("a={}", "a.b=1"), ("a.b=1", "a={}")):
         with pytest.raises(InvalidArguments):
-            judged(given, *words)
+            built(given, *words)
 
 
 def test_json_may_say_more_than_a_schema_that_does_not_forbid_it():
-    assert judged(tool({"a": {}}), '{"a": 1, "b": 2}') == {"a": 1, "b": 2}
+    assert built(tool({"a": {}}), '{"a": 1, "b": 2}') == {"a": 1, "b": 2}
     for given, words in (
         (tool({"a": {}}, additionalProperties=False), ('{"b": 2}',)),
         (tool({"a": {}}), ("b=2",)),
     ):
         with pytest.raises(InvalidArguments):
-            judged(given, *words)
-    assert judged(tool({"a": {}}, additionalProperties=True), "b=2") == {"b": 2}
-    assert judged(tool({}), "b=2") == {"b": 2}
+            built(given, *words)
+    assert built(tool({"a": {}}, additionalProperties=True), "b=2") == {"b": 2}
+    assert built(tool({}), "b=2") == {"b": 2}
 
 
 @pytest.mark.parametrize(
@@ -94,14 +106,14 @@ def test_json_may_say_more_than_a_schema_that_does_not_forbid_it():
     [("[1]",), ("{",), ('{"a": NaN}',), ("{}", "a=1"), ("a",), ("=1",), ("@none",), ("[" * 9999,)],
 )
 def test_what_no_tool_takes_is_refused_before_anything_is_opened(words: tuple[str, ...]):
-    with pytest.raises(Misused):
-        arguments.read(words)
+    with pytest.raises(UsageError):
+        arguments.parse(words)
 
 
 def test_the_place_of_a_mistake_is_pointed_at_in_a_long_line_too():
     text = '{"a": "' + "x" * 500 + '", "b" 1}'
-    with pytest.raises(Misused) as caught:
-        arguments.read((text,))
+    with pytest.raises(UsageError) as caught:
+        arguments.parse((text,))
     *_, line, caret = str(caught.value).splitlines()
     assert line[caret.index("^")] == "1"
     assert len(line) < 80
@@ -109,31 +121,14 @@ def test_the_place_of_a_mistake_is_pointed_at_in_a_long_line_too():
 
 @pytest.mark.parametrize("schema", [{}, {"properties": 3}, {"properties": {"x": 7}}])
 def test_a_schema_that_says_nothing_plain_lets_everything_pass(schema: Any):
-    assert shapes.value_of("1", shapes.properties(schema).get("x"), schema) == 1
+    assert arguments.convert("1", arguments.properties(schema).get("x"), schema) == 1
     circle = {"$ref": "#/x", "x": {"$ref": "#/x"}}
-    assert shapes.kinds(circle, circle) == set()
+    assert arguments.json_types(circle, circle) == set()
 
 
 def test_a_text_that_breaks_off_is_pointed_at_where_it_ends():
-    with pytest.raises(Misused) as caught:
-        arguments.read(('{"a": 1\n\n',))
+    with pytest.raises(UsageError) as caught:
+        arguments.parse(('{"a": 1\n\n',))
     *_, line, caret = str(caught.value).splitlines()
     assert line == '  {"a": 1'
     assert caret.index("^") == len(line)
-
-
-def test_the_last_column_gives_way_first_then_the_widest_name():
-    assert fitted([10, 5, 50], 80) == [10, 5, 50]
-    assert fitted([30, 5, 500], 80) == [30, 5, 41]
-    assert fitted([90, 5, 500], 80) == [51, 5, 20]
-    assert fitted([500, 5, 3], 80) == [68, 5, 3]
-
-
-def test_columns_cut_only_what_comes_last_and_no_sign_is_obeyed():
-    lines = plain(("name", "what"), [("n" * 90, "w" * 90), ("short", "s")], 80)
-    assert lines[1].split() == ["n" * 90, "w" * 19 + "…"]
-    assert lines[2].endswith("  s")
-    wide = plain(("name", "what"), [("日本", "x"), ("nippon", "日" * 90)], 80)
-    assert wide[1:] == ["日本    x", f"nippon  {'日' * 35}…"], "日 takes two columns"
-    assert harmless("a\x1b[2Jb\u202ec\n") == "a\\x1b[2Jb\\u202ec\n"
-    assert one_line("\n\n  first \x07\nsecond") == "first \\x07"

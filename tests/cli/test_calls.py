@@ -9,7 +9,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 import pytest
 
 from tests.cli.helpers_running import BOUND, TOOLKEEP, Home
-from toolkeep.cli.answers import MOST_TRIES
+from toolkeep.cli.call import MAX_FILES
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 PLACED = {
@@ -106,7 +106,7 @@ async def test_a_result_is_told_with_all_its_parts_and_saved_as_files(home: Home
 async def test_what_cannot_be_saved_is_refused_before_the_call_or_shown_all_the_same(home: Home):
     (home.path / "a file").write_text("mine")
     (home.path / "full").mkdir()
-    for number in range(1, MOST_TRIES):
+    for number in range(1, MAX_FILES):
         (home.path / "full" / f"content-{number}.png").touch()
     async with ScriptedServer.local() as server:
         call = ("call", "content", "--url", server.url, "-o")
@@ -194,3 +194,14 @@ async def test_a_header_goes_to_one_server_or_nowhere(home: Home):
     assert SECRET not in both.said + broken.said + single.said
     bearing = {(r.headers["host"], "authorization" in r.headers) for r in seen}
     assert bearing == {(f"127.0.0.1:{one.port}", True)}
+
+
+async def test_a_call_of_a_program_loads_only_what_it_needs(home: Home):
+    async with ScriptedServer.stdio() as program:
+        named = home.configure({"kit": program.spec})
+        profiled = {"PYTHONPROFILEIMPORTTIME": "1"}
+        ran = await home.run("call", "kit.echo", "text=hi", "-c", named, env=profiled)
+    loaded = {line.rpartition("|")[2].strip() for line in ran.err.splitlines()}
+    assert ran.out == "hi\n"
+    assert "toolkeep.client" in loaded
+    assert not {"aiohttp", "rich", "yarl"} & loaded

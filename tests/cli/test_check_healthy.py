@@ -136,3 +136,28 @@ async def test_one_server_can_be_given_on_the_command_line_and_looks_good_on_a_t
     assert lines[-1].strip() == "all is well"
     assert all(len(line) <= COLUMNS for line in lines)
     assert b"\x1b[32m" in ran.raw
+
+
+async def test_a_server_is_watched_for_a_while(home: Home):
+    async with ScriptedServer.stdio() as steady:
+        found = await check(home, "--for", "1s", "-c", home.configure({"steady": steady.spec}))
+    (watched,) = (one for one in found.of("steady").findings if one["step"] == "watch")
+    assert watched["state"] == "ok"
+    assert "answered in 1 s" in watched["seen"]
+
+
+async def test_a_connection_that_ends_while_it_is_watched_is_a_fault(home: Home):
+    async with ScriptedServer.stdio(era="legacy") as fickle:
+        # The first ping is the check's own; the next one is answered by the end of the program.
+        await fickle.script(
+            Rule(method="ping", skip=1, times=1, do=Behaviour(drop="after_body", exit_code=3))
+        )
+        found = await check(home, "--for", "2s", "-c", home.configure({"fickle": fickle.spec}))
+    (watched,) = (one for one in found.of("fickle").findings if one["step"] == "watch")
+    assert (watched["state"], watched["fault"]) == ("failed", "unstable")
+
+
+async def test_a_duration_that_is_none_is_refused(home: Home):
+    ran = await home.run("check", "--for", "soon")
+    assert ran.code == 2
+    assert "write 10s, 5m or 1h" in ran.err

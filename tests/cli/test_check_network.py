@@ -24,16 +24,17 @@ pytestmark = pytest.mark.requirement("O2")
 
 FAULTS = [
     Seeded("lookup", "dns", "dns-failure", "'no-such-host.invalid'", "host in 'url'"),
+    Seeded("metadata", "dns", "egress-refused", "a cloud metadata address", "egress.allow"),
     Seeded("closed", "tcp", "port-closed", "nothing listens on port", "Start the server"),
     Seeded("remote", "tcp", "no-connection", "no connection to [fe80::1]:9", "firewall"),
     Seeded("name", "tls", "tls-name-mismatch", "it is for elsewhere.test", "'url' (servers.json"),
-    Seeded("expired", "tls", "tls-expired", "127.0.0.1 expired on", "Have it renewed"),
-    Seeded("early", "tls", "tls-not-yet-valid", "valid only from", "clock"),
-    Seeded("self", "tls", "tls-self-signed", "signed by itself", "'tls.ca_file'"),
+    Seeded("expired", "tls", "tls-expired", "127.0.0.1 expired on", "Renew the certificate"),
+    Seeded("early", "tls", "tls-not-yet-valid", "not valid before", "clock"),
+    Seeded("self", "tls", "tls-self-signed", "is self-signed", "'tls.ca_file'"),
     Seeded("issuer", "tls", "tls-unknown-issuer", "'toolkeep test ca'", "'tls.ca_file'"),
     Seeded("secure", "tls", "tls-to-plain-port", "speaks plain HTTP", "http://"),
     Seeded("plain", "http", "plain-to-tls-port", "speaks TLS", "https://"),
-    Seeded("mutual", "http", "tls-failed", "before anything is asked", "'tls.client_cert'"),
+    Seeded("mutual", "http", "tls-failed", "before the first request", "'tls.client_cert'"),
 ]
 
 
@@ -72,7 +73,8 @@ async def told(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> 
             "lookup": {"url": "https://no-such-host.invalid/mcp"},
             "closed": {"url": f"http://127.0.0.1:{stack.enter_context(closed_port())}/mcp"},
             # An address of a network, without the network: the system refuses at once.
-            "remote": {"url": "https://[fe80::1]:9/mcp"},
+            "remote": {"url": "https://[fe80::1]:9/mcp", "egress": {"allow": ["fe80::/10"]}},
+            "metadata": {"url": "https://169.254.169.254/mcp"},
             "name": {"url": other.url, **trusted},
             "expired": {"url": expired.url, **trusted},
             "early": {
@@ -114,7 +116,7 @@ def test_what_comes_after_a_failure_is_not_tried_and_said_not_to_be(told: tuple[
         "tools": "skipped",
         "ping": "skipped",
     }
-    assert told[1].rstrip().endswith("11 of 12 failed; first lookup, at DNS")
+    assert told[1].rstrip().endswith("12 of 13 failed; first lookup, at DNS")
 
 
 async def test_a_proxy_is_named_gone_through_and_blamed_where_it_is_at_fault(home: Home):

@@ -25,7 +25,7 @@ async def test_whatever_hangs_is_waited_for_as_long_as_was_said_and_told_apart(h
         ScriptedServer.local(era="legacy") as handshake,
         ScriptedServer.local(era="legacy") as later,
         ScriptedServer.local() as posts,
-        ScriptedServer.stdio(deaf=True) as deaf,
+        ScriptedServer.stdio(ignore_stdin=True) as deaf,
         answering(hang=True) as silent,
     ):
         await handshake.script(never("initialize"))
@@ -55,7 +55,7 @@ async def test_whatever_hangs_is_waited_for_as_long_as_was_said_and_told_apart(h
 
 async def test_ctrl_c_ends_the_program_deletes_the_session_and_leaves_no_traceback(home: Home):
     async with (
-        ScriptedServer.stdio(deaf=True) as deaf,
+        ScriptedServer.stdio(ignore_stdin=True) as deaf,
         ScriptedServer.local(era="legacy") as server,
     ):
         await server.script(never("tools/list"))

@@ -14,14 +14,12 @@ pytestmark = pytest.mark.requirement("O2")
 FAULTS = [
     Seeded("absent", "command", "command-missing", "'no-such-program'", "Install it"),
     Seeded("slip", "command", "command-missing", "'pyhton3'", "Did you mean 'python3'"),
-    Seeded(
-        "line", "command", "command-is-shell", "holds its arguments, too", "'args': ['-m', 'x']"
-    ),
-    Seeded("pipe", "command", "command-is-shell", "only a shell", "'sh', 'args': ['-c'"),
+    Seeded("line", "command", "command-is-shell", "contains arguments", "'args': ['-m', 'x']"),
+    Seeded("pipe", "command", "command-is-shell", "shell syntax", "'sh', 'args': ['-c'"),
     Seeded("flat", "command", "not-executable", "./flat.py", "chmod +x"),
     Seeded("homeless", "command", "bad-configuration", "no directory", "'cwd'"),
     Seeded("npx", "process", "program-exits", "code 7 before it was ready", "by hand"),
-    Seeded("exits", "process", "program-exits", "code 3 before it was ready", "last words"),
+    Seeded("exits", "process", "program-exits", "code 3 before it was ready", "last output"),
     Seeded("killed", "process", "program-exits", "killed by signal 9", "by hand"),
 ]
 
@@ -62,7 +60,7 @@ def test_a_fault_of_a_program_is_named_with_its_cause_and_its_remedy(
     seeded.assert_in(*told)
 
 
-def test_the_last_words_of_a_program_that_exits_are_shown(told: tuple[Found, str]):
+def test_the_last_output_of_a_program_that_exits_is_shown(told: tuple[Found, str]):
     found, said = told
     assert "FATAL: the database is not there" in found.of("exits").failure["cause"]
     assert "FATAL: the database is not there" in " ".join(said.split())

@@ -8,7 +8,8 @@ import json
 import pytest
 
 from tests.cli.helpers_running import Home
-from toolkeep.config import schema
+from toolkeep.config import load, schema
+from toolkeep.gateway.access import KeyAccess, hash_key
 
 SECRET, LITERAL, IN_ARGS = "s3cret-of-a-variable", "s3cret-in-the-file", "s3cret-argument"
 SECRETS = (SECRET, LITERAL, IN_ARGS)
@@ -80,7 +81,7 @@ async def test_people_are_shown_the_same_and_of_one_server_alone_if_they_like(ho
     assert "mcp.json:5, from TOKEN" in every.out
     assert "HOST (not set)" in every.out
     assert "notes" not in one.out
-    assert "max_replays" in one.out
+    assert "max_retries" in one.out
 
 
 async def test_values_of_the_environment_are_told_by_their_variables(home: Home):
@@ -135,7 +136,7 @@ async def test_what_is_in_order_is_said_to_be(home: Home):
     write(home, json.dumps(inputs), "code.json")
     ran = await home.run("config", "validate", env={"TOKEN": SECRET})
     asks = await home.run("config", "validate", "code.json", "--json")
-    assert (ran.code, ran.out) == (0, "mcp.json: ok, 3 servers, 1 switched off, 1 to be approved\n")
+    assert (ran.code, ran.out) == (0, "mcp.json: ok, 3 servers, 1 disabled, 1 to be approved\n")
     assert (asks.code, asks.document["ok"], asks.document["servers"]) == (0, True, ["a"]), asks.said
 
 
@@ -152,7 +153,7 @@ async def test_what_was_worked_out_is_told_apart_from_defaults_and_from_variable
     people = await home.run("config", "show")
     (own,) = ran.document["servers"]
     assert own["values"]["args"]["source"] == "derived"
-    assert own["values"]["max_replays"]["source"] == "default"
+    assert own["values"]["max_retries"]["source"] == "default"
     assert "not set" not in people.out
 
 
@@ -213,3 +214,22 @@ async def test_a_bad_entry_is_named_and_the_others_are_shown_and_checked(home: H
     assert set(failed) == {"bad", "kit"}
     assert "did you mean 'url'?" in failed["bad"]["cause"]
     assert (await home.run("config", "validate", named)).code == 1
+
+
+@pytest.mark.requirement("W4")
+async def test_a_new_key_is_shown_once_with_the_lines_for_the_file(home: Home):
+    ran = await home.run("config", "new-key", "alice@example.org")
+    key, _, table = ran.out.partition("\n\n")
+    write(home, table, "toolkeep.toml")
+    loaded = load(home.path / "toolkeep.toml", env={}).gateway_settings()
+    caller = await KeyAccess(loaded.keys).authenticate({"authorization": f"Bearer {key}"})
+    assert caller.principal == "alice@example.org"
+    made = (await home.run("config", "new-key", "ci", "--json")).document
+    assert hash_key(made["key"]) == made["hash"]
+    assert made["key"] != key
+
+
+async def test_a_new_key_needs_a_name(home: Home):
+    ran = await home.run("config", "new-key", "")
+    assert ran.code != 0
+    assert "no usable name" in ran.said

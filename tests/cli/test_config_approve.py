@@ -52,7 +52,7 @@ async def test_where_nothing_is_configured_nothing_waits_and_nothing_is_warned_o
 ):
     programs.unlink()
     ran = await home.run("config", "approve")
-    assert (ran.code, ran.out, ran.err) == (0, "nothing waits for approval\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, "no server needs approval\n", "")
 
 
 async def test_without_a_terminal_nobody_is_asked_and_nothing_approved(home: Home):
@@ -63,13 +63,48 @@ async def test_without_a_terminal_nobody_is_asked_and_nothing_approved(home: Hom
     assert waiting(home) == ["one", "two"]
 
 
-async def test_on_a_terminal_only_a_clear_yes_is_one(home: Home):
+async def test_on_a_terminal_all_are_shown_and_only_a_clear_yes_is_one(home: Home):
     async with home.terminal("config", "approve") as terminal:
-        await terminal.until("wants to start one")
-        await terminal.until("[y/N]")
+        await terminal.until("wants to start 2 programs")
+        await terminal.until("two: second")
+        await terminal.until("Start one, now and from now on? [y/N/all/none]")
         terminal.type("y\n")
-        await terminal.until("wants to start two")
+        await terminal.until("Start two")
+        assert waiting(home) == ["two"], "a yes is saved at once"
         terminal.type("\n")
         ran = await terminal.ended()
     assert ran.code == 0, ran.out
     assert waiting(home) == ["two"]
+
+
+@pytest.mark.parametrize(("answer", "left"), [("all", []), ("none", ["one", "two"])])
+async def test_one_answer_can_be_for_all(home: Home, answer: str, left: list[str]):
+    async with home.terminal("config", "approve") as terminal:
+        await terminal.until("[y/N/all/none]")
+        terminal.type(f"{answer}\n")
+        await terminal.ended()
+    assert waiting(home) == left
+
+
+async def test_one_command_approves_all_and_shows_what(home: Home):
+    ran = await home.run("config", "approve", "--all")
+    assert (ran.code, ran.out) == (0, "approved: one, two\n")
+    assert ran.err == "mcp.json may start:\n  one: first\n  two: second\n"
+    assert waiting(home) == []
+    both = await home.run("config", "approve", "--all", "one")
+    assert both.code == 2
+    assert "give no names" in both.err
+
+
+async def test_several_are_approved_by_name_and_an_unknown_one_approves_none(home: Home):
+    wrong = await home.run("config", "approve", "one", "three")
+    assert (wrong.code, waiting(home)) == (2, ["one", "two"])
+    right = await home.run("config", "approve", "one", "two")
+    assert (right.code, waiting(home)) == (0, [])
+
+
+async def test_another_command_says_once_how_to_approve_all(home: Home):
+    ran = await home.run("tools")
+    assert ran.code == 2
+    assert ran.err.startswith("not started:\n  one: first\n  two: second\n")
+    assert ran.err.count("toolkeep config approve --all") == 1

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.helpers_running import Home
 from toolkeep import load
-from toolkeep.cli.configuring_places import usual
+from toolkeep.cli.config_import import product_files
 
 SECRET = "ghp-0123456789"
 CLAUDE = {
@@ -145,7 +145,7 @@ async def test_what_cannot_be_taken_over_changes_nothing(
 )
 def test_each_system_has_its_places(platform: str, programs: Path):
     env = {"HOME": "/h"} | ({"APPDATA": "/h/Roaming"} if platform == "win32" else {})
-    places = [kept.path for kept in usual(platform, env, Path("/p"))]
+    places = [file.path for file in product_files(platform, env, Path("/p"))]
     assert programs / "Claude" / "claude_desktop_config.json" in places
     assert programs / "Code" / "User" / "mcp.json" in places
     assert {Path("/h/.claude.json"), Path("/h/.cursor/mcp.json"), Path("/p/.mcp.json")} <= {*places}

@@ -101,7 +101,7 @@ async def test_a_reader_who_has_had_enough_ends_it_quietly(home: Home):
 
 @pytest.mark.requirement("O2")
 async def test_a_bug_of_ours_is_called_one_and_has_no_traceback(home: Home):
-    bug = "from toolkeep.cli.ending import do; import typer\ntry: do(lambda: 1 // 0)\n"
+    bug = "from toolkeep.cli.errors import run; import typer\ntry: run(lambda output: 1 // 0)\n"
     bug += "except typer.Exit as ended: raise SystemExit(ended.exit_code)"
     command = [sys.executable, "-c", bug]
     told = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, env=home.env())

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers_running import COLUMNS, Home
+from toolkeep.cli.read import matches
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 DEAD = {"url": "http://127.0.0.1:9/mcp"}
@@ -115,6 +116,78 @@ async def test_schemas_prompts_resources_and_their_text_are_shown(home: Home):
     assert text.out == "a note"
     assert document["contents"][0]["text"] == "a note"
     assert missing.code == 1
+
+
+async def test_a_prompt_is_filled_in_and_its_message_printed(home: Home):
+    async with ScriptedServer.local() as server:
+        url = ("--url", server.url)
+        text = await home.run("prompt", "greet", "name=Ada", *url)
+        document = (await home.run("prompt", "greet", '{"name": "Ada"}', *url, "--json")).document
+        wrong = await home.run("prompt", "greet", "nam=Ada", *url)
+        unknown = await home.run("prompt", "great", *url)
+    (message,) = document["messages"]
+    assert text.out == message["content"]["text"] + "\n"
+    assert "Ada" in text.out
+    assert wrong.code == 2
+    assert "nam is not an argument: did you mean name?" in wrong.err
+    assert "takes name=STRING" in wrong.err
+    assert unknown.code == 2
+
+
+async def test_a_resource_is_read_from_the_server_whose_template_matches(home: Home):
+    async with ScriptedServer.local() as one, ScriptedServer.local() as two:
+        both = {"one": {"url": one.url}, "two": {"url": two.url}}
+        named = home.configure(both)
+        ambiguous = await home.run("read", "kit://notes/monday", "-c", named)
+        chosen = await home.run("read", "kit://notes/monday", "-c", named, "--server", "two")
+    assert (ambiguous.code, chosen.code) == (2, 0), chosen.said
+    assert "name one with --server: one, two" in ambiguous.err
+
+
+TEMPLATES = [
+    ("kit://notes/{day}", "kit://notes/monday", True),
+    ("kit://notes/{day}", "kit://notes/2026/monday", False),
+    ("kit://notes/{day}", "kit://notes/", False),
+    ("kit://notes/{day}", "kit://letters/monday", False),
+    ("file:///{+path}", "file:///etc/hosts", True),
+    ("file:///{path*}", "file:///etc/hosts", True),
+    ("repo://{owner}/{name}/readme", "repo://a/b/readme", True),
+    ("repo://{owner}/{name}/readme", "repo://a/b/license", False),
+    ("list://all{?page}", "list://all", True),
+    ("list://all{?page}", "list://all?page=2", True),
+    ("list://all{?page}", "list://allofit", False),
+    ("kit://notes", "kit://notes", True),
+]
+
+
+@pytest.mark.parametrize(("template", "uri", "fits"), TEMPLATES)
+def test_a_uri_matches_a_template_that_it_could_be_made_from(template: str, uri: str, fits: bool):
+    assert matches(template, uri) is fits
+
+
+async def test_several_servers_that_are_down_are_noted_in_one_line(home: Home):
+    async with ScriptedServer.local() as server:
+        down = {name: {"command": f"missing-{name}"} for name in "abc"}
+        named = home.configure({"kit": {"url": server.url}, **down})
+        ran = await home.run("tools", "-c", named)
+        home.configure({"kit": {"url": server.url}, "a": down["a"]})
+        one = await home.run("tools", "-c", named)
+    assert ran.code == 0
+    assert ran.err == "warning: 3 of 4 servers are down (a, b, c); see `toolkeep check`\n"
+    assert "a is down: " in one.err
+    assert "missing-a" in one.err
+
+
+async def test_a_pipe_gets_the_whole_description_on_one_line(home: Home):
+    definition = {
+        "name": "long",
+        "description": "First.\n\nSecond.",
+        "inputSchema": {"type": "object"},
+    }
+    async with ScriptedServer.local() as server:
+        await server.script(Rule(method="tools/list", do=Behaviour(result={"tools": [definition]})))
+        ran = await home.run("tools", "--url", server.url)
+    assert ran.out.splitlines()[1].endswith("First. Second.")
 
 
 @pytest.mark.requirement("O2")

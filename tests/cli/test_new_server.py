@@ -82,6 +82,23 @@ async def test_it_also_listens_on_a_port(home: Home):
     assert called.document["structured_content"] == {"result": 5}
 
 
+@pytest.mark.parametrize("over", ["stdio", "http"])
+async def test_it_ends_quietly_on_ctrl_c(home: Home, over: str):
+    await home.run("new-server", ".", "--name", "shop")
+    words = ["server.py", *(("--http", "0") if over == "http" else ())]
+    async with home.terminal(*words, program=sys.executable) as terminal:
+        if over == "http":
+            await terminal.until("running on")
+        else:
+            # Answered, so it runs. The terminal echoes what is typed.
+            terminal.type('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+            await terminal.until('"result"')
+        terminal.interrupt()
+        ran = await terminal.ended()
+    assert "Traceback" not in ran.out
+    assert ran.code == (130 if over == "stdio" else 0)
+
+
 async def test_nothing_that_is_there_is_overwritten(home: Home):
     kept = home.path / "shop" / "README.md"
     kept.parent.mkdir()

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+import typer
 from typer.main import get_command
 
-from toolkeep.cli import ending
+from toolkeep.cli import errors
 from toolkeep.cli.app import app
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
@@ -36,5 +38,13 @@ def test_every_command_has_its_section_with_its_arguments_and_options():
 
 def test_every_exit_code_is_explained():
     told = {int(code) for code in re.findall(r"^\| `(\d+)` \|", sections()["Exit codes"], re.M)}
-    codes = (ending.DONE, ending.FAILED, ending.USAGE, ending.UNKNOWN, ending.INTERRUPTED)
+    codes = (errors.OK, errors.FAILED, errors.USAGE, errors.UNKNOWN, errors.INTERRUPTED)
     assert told == set(codes)
+
+
+@pytest.mark.parametrize("name", dict(commands(get_command(app), "toolkeep")))
+def test_help_names_arguments_without_types_of_python(name: str):
+    command = dict(commands(get_command(app), "toolkeep"))[name]
+    text = command.get_help(typer.Context(command, info_name=name))
+    assert re.findall(r"<\w+(?:\[\w+\])?>|x>=", text) == []
+    assert [one.metavar for one in command.params if (one.metavar or "") not in text] == []

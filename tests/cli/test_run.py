@@ -59,7 +59,7 @@ async def test_a_program_that_is_refused_sends_nothing(home: Home) -> None:
     assert refused.code == as_json.code == no_file.code == no_input.code == 2
     assert "line 2: kit__record is not marked read-only" in refused.err
     assert as_json.document["error"]["type"] == "CodeRefused"
-    assert "nothing.py cannot be read" in no_file.err
+    assert "cannot read the program nothing.py" in no_file.err
     assert "name=value" in no_input.err
     assert called == []
 

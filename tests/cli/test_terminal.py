@@ -208,6 +208,6 @@ async def test_ctrl_c_ends_the_question_and_nothing_is_asked_without_a_terminal(
             assert (await terminal.ended()).code == 130
         ran = await home.run("tools", "-c", "mcp.json")
         assert ran.code != 0
-        assert "nobody answered the input 'key'" in ran.said
+        assert "the input 'key' has no answer" in ran.said
         assert "at a terminal" in ran.said
         assert await server.requests() == []

@@ -11,9 +11,13 @@ import pytest
 
 from tests.cli.helpers_running import COLUMNS, Home
 from toolkeep import CallOutcomeUnknown, Runtime
-from toolkeep.cli.looking_events import Teller, said_of
-from toolkeep.cli.looking_file import Growing
-from toolkeep.cli.looking_ledger import MOST_CALLS, Ledger
+from toolkeep.cli.watch import (
+    MAX_CALLS,
+    EventFile,
+    EventFormatter,
+    EventTotals,
+    describe_event,
+)
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 NONSENSE = (b"", b"no JSON", b"[1]", b'{"a": 1}', b'{"event": 7, "server": null}', b"\xff")
@@ -69,17 +73,19 @@ async def test_what_cannot_be_followed_is_usage(home: Home):
 
 
 def event(number: int) -> bytes:
-    return json.dumps({"event": "notice", "server": "s", "method": str(number)}).encode()
+    return json.dumps(
+        {"event": "server_notification", "server": "s", "method": str(number)}
+    ).encode()
 
 
-def numbers(file: Growing) -> list[str]:
-    return [told["method"] for told in file.new() if told["event"] == "notice"]
+def numbers(file: EventFile) -> list[str]:
+    return [told["method"] for told in file.read_new() if told["event"] == "server_notification"]
 
 
 def test_a_file_is_followed_as_it_grows_and_when_it_is_cut_or_replaced(tmp_path: Path):
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"\n".join((*NONSENSE, event(1), event(2)[:5])))
-    with contextlib.closing(Growing(str(path))) as file:
+    with contextlib.closing(EventFile(str(path))) as file:
         assert numbers(file) == ["1"]
         with path.open("ab") as more:
             more.write(event(2)[5:] + b"\n")
@@ -99,32 +105,34 @@ def test_a_file_is_followed_as_it_grows_and_when_it_is_cut_or_replaced(tmp_path:
         {"event": "progress", "server": "s", "tool": "t", "call_id": "1", "fraction": "much"},
         {"event": "completed", "server": "s", "tool": "t", "result": 7},
         {"event": "failed", "server": "s", "error": None, "at": "noon"},
-        {"event": "cataloguechanged", "server": "s", "changes": [], "at": 1e300},
+        {"event": "catalogue_changed", "server": "s", "changes": [], "at": 1e300},
         {"event": "connected", "server": ["s"], "era": "\x1b[2J"},
         {"event": {}, "server": "\x1b[2J"},
         {},
     ],
 )
 def test_a_line_may_hold_anything_and_nothing_of_it_is_obeyed(told: dict[str, Any]):
-    ledger, tell = Ledger(), Teller(())
-    ledger.take({"event": "started", "server": "s", "tool": "t", "call_id": "1"})
-    ledger.take(told)
-    assert said_of(told)
-    line = tell(told)
+    totals, formatter = EventTotals(), EventFormatter(())
+    totals.add({"event": "started", "server": "s", "tool": "t", "call_id": "1"})
+    totals.add(told)
+    assert describe_event(told)
+    line = formatter.line(told)
     assert line is not None
-    assert (line + str(ledger.rows())).isprintable()
+    assert (line + str(totals.rows())).isprintable()
 
 
 def test_calls_that_never_end_are_forgotten_at_last():
-    ledger = Ledger()
-    for number in range(MOST_CALLS + 5):
-        ledger.take({"event": "started", "server": "s", "tool": "t", "call_id": str(number)})
-    assert len(ledger.running) == MOST_CALLS
-    assert ledger.servers["s"].calls == MOST_CALLS + 5
+    totals = EventTotals()
+    for number in range(MAX_CALLS + 5):
+        totals.add({"event": "started", "server": "s", "tool": "t", "call_id": str(number)})
+    assert len(totals.running) == MAX_CALLS
+    assert totals.servers["s"].calls == MAX_CALLS + 5
 
 
 def test_that_a_server_is_still_not_there_is_told_once():
-    tell = Teller(("s",))
-    lost = {"event": "dropped", "server": "s", "error": {"message": "refused"}, "at": 0.0}
-    told = [tell(one) for one in (lost, lost, {"event": "joined", "server": "s"}, lost)]
+    formatter = EventFormatter(("s",))
+    lost = {"event": "server_lost", "server": "s", "error": {"message": "refused"}, "at": 0.0}
+    told = [
+        formatter.line(one) for one in (lost, lost, {"event": "server_added", "server": "s"}, lost)
+    ]
     assert [line is not None for line in told] == [True, False, True, True]

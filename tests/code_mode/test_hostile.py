@@ -149,7 +149,7 @@ async def test_printed_text_is_kept_up_to_a_bound() -> None:
         for program in ("for i in range(20_000):\n    print('x' * 100)", "print('x' * 10**6)"):
             result = await ended(runtime, program)
             assert result.printed.startswith("x" * 100)
-            assert result.printed.endswith("more was printed, and dropped")
+            assert result.printed.endswith("the rest of the printed text was dropped")
             assert len(result.printed) < 1_100
 
 
@@ -216,10 +216,10 @@ async def test_a_worker_that_dies_is_one_failed_run_and_nothing_else() -> None:
         survivors = workers()
         for pid in survivors:
             os.kill(pid, signal.SIGKILL)
-        await server.hurry()
+        await server.skip_delays()
         result = await task
         assert not result.ok
-        assert "sandbox broke down" in result.error
+        assert "sandbox crashed" in result.error
         assert account(result) == [("one.record", "ran"), ("one.slow", "ran")]
         assert (await ended(runtime, "1 + 1")).value == 2
 

@@ -6,16 +6,7 @@ from typing import Any
 import pytest
 
 from tests.code_mode._programs import LONG, PATIENCE, SOON, WAYS, account, opened
-from toolkeep import (
-    CallContext,
-    Completed,
-    ConfigError,
-    Delivery,
-    Progress,
-    Runtime,
-    Started,
-    blocking,
-)
+from toolkeep import CallContext, ConfigError, Runtime, blocking
 from toolkeep.code_mode import (
     CodeFailed,
     CodeFinished,
@@ -27,6 +18,8 @@ from toolkeep.code_mode import (
     run_code,
     stream_code,
 )
+from toolkeep.errors import Delivery
+from toolkeep.events import Completed, Progress, Started
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 ALL = ["one.*"]
@@ -108,12 +101,12 @@ async def test_a_tool_without_an_output_schema_gives_text_data_or_blocks() -> No
         assert {block["type"] for block in result.value} >= {"text", "image"}
 
 
-@pytest.mark.parametrize("oversized", ["error", "truncate", "spill"])
+@pytest.mark.parametrize("oversized", ["error", "truncate", "spool"])
 async def test_a_part_of_a_result_is_not_taken_for_the_whole(oversized: str) -> None:
-    spec = {"result_limit": 1_000, "oversized": oversized}
+    spec = {"max_result_chars": 1_000, "oversized": oversized}
     async with opened(spec=spec) as (runtime, _):
         result = await run_code(runtime, "await one__big(bytes=5_000)", allow=ALL)
-    assert "result_limit" in result.error
+    assert "max_result_chars" in result.error
     assert account(result) == [("one.big", "ran")]
 
 
@@ -332,7 +325,7 @@ except RuntimeError:
     print("again")
 await one__echo(text="after")
 """
-    async with opened(spec={"replay": "never"}) as (runtime, server):
+    async with opened(spec={"retry": "never"}) as (runtime, server):
         await server.script(Rule(tool="record_idempotent", do=Behaviour(drop="after_run"), times=1))
         result = await run_code(runtime, program, allow=ALL)
         assert result.ok
@@ -500,7 +493,7 @@ async def test_a_watched_run_that_is_refused_says_so() -> None:
                 await run.result()
             with pytest.raises(RuntimeError, match="once"):
                 await run.__aenter__()
-        with pytest.raises(RuntimeError, match="enter it first"):
+        with pytest.raises(RuntimeError, match="enter the run first"):
             await stream_code(runtime, "1").result()
         assert await server.ledger() == {}
 

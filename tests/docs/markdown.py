@@ -92,10 +92,10 @@ def fences(page: Path) -> int:
     return len(FENCE.findall(page.read_text(encoding="utf-8")))
 
 
-def is_a_part_of(text: str, file: Path) -> bool:
-    """Whether the text is a run of whole lines of the file, indented or not."""
+def is_a_part_of(text: str, whole: Path | str) -> bool:
+    """Whether the text is a run of whole lines of a file or text, indented or not."""
     wanted = text.strip("\n").splitlines()
-    lines = file.read_text(encoding="utf-8").splitlines()
+    lines = (whole if isinstance(whole, str) else whole.read_text(encoding="utf-8")).splitlines()
     return any(
         textwrap.dedent("\n".join(lines[start : start + len(wanted)])) == "\n".join(wanted)
         for start in range(len(lines) - len(wanted) + 1)

@@ -14,12 +14,12 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.docs.markdown import ROOT, Block, blocks
+from tests.ports import free_port
 from toolkeep.testing import ScriptedServer
 
 PATIENCE = 60.0
@@ -153,7 +153,7 @@ class Reader:
     async def _take(self, block: Block, text: str) -> None:
         block = Block(block.page, block.line, block.language, block.about, text, block.mark)
         match block.language, block.mark:
-            case "console", "it is done, this is the environment of the tests":
+            case "console", "not typed: the tests have an environment":
                 assert {command for command, _ in commands(block)} <= DONE_ALREADY
                 assert "\ninstall:" in (ROOT / "Makefile").read_text(encoding="utf-8")
             case "console", "second terminal":
@@ -258,12 +258,6 @@ class Reader:
             if started is not None:
                 await started.kill()
         await self._stack.aclose()
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextlib.asynccontextmanager

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.docs.markdown import ROOT
-from toolkeep import CallResult, Delivery, errors
-from toolkeep.adapters._telling import can_mend, sentence, tool_error
-from toolkeep.errors import CallError, Failure, FailureKind, ToolkeepError
+from toolkeep import CallResult, errors
+from toolkeep.adapters._common import error_message, model_can_fix, tool_error_message
+from toolkeep.errors import CallError, Delivery, Failure, FailureKind, ToolkeepError
 
 PAGE = ROOT / "docs" / "reference" / "adapters.md"
 HOW_TO = ROOT / "docs" / "how-to"
@@ -88,6 +88,7 @@ def made(kind: type[ToolkeepError], delivery: Delivery = Delivery.UNKNOWN) -> To
         "candidates": (),
         "result": None,
         "requests": {},
+        "attempts": 1,
     }
     wanted = inspect.signature(kind.__init__).parameters
     return kind("It failed", **{name: given[name] for name in given if name in wanted})
@@ -100,19 +101,19 @@ def shown(told: str) -> str:
 @pytest.mark.parametrize(("kind", "told", "move"), NAMED, ids=[one[0] for one in NAMED])
 def test_a_model_reads_what_the_page_says(kind: str, told: str, move: str):
     error = made(getattr(errors, kind))
-    assert sentence(error, TOOL) == shown(told)
-    assert can_mend(error) == (move == "may mend it")
+    assert error_message(error, TOOL) == shown(told)
+    assert model_can_fix(error) == (move == "may mend it")
 
 
 def test_the_page_has_every_sentence_of_the_code_and_no_other():
     others = [made(CallError, delivery) for delivery in Delivery]
-    said = {sentence(error, TOOL) for error in (*map(made, OURS), *others)}
+    said = {error_message(error, TOOL) for error in (*map(made, OURS), *others)}
     assert said == {shown(row[1]) for row in TOLD}
 
 
 def test_a_tool_without_a_word_is_told_as_the_page_says():
     silent = CallResult({"content": [], "isError": True}, "notes", "add")
-    assert tool_error(silent, "{tool}") in " ".join(TEXT.split())
+    assert tool_error_message(silent, "{tool}") in " ".join(TEXT.split())
 
 
 # -- beside each framework's own ----------------------------------------------------------------
@@ -137,7 +138,9 @@ def test_a_peer_was_run_in_the_versions_that_are_pinned(script: str):
 def test_a_peer_is_quoted_with_sentences_of_today():
     errors_told = (errors.CallOutcomeUnknown, errors.ServerUnavailable)
     today = [
-        sentence(made(kind), name) for kind in errors_told for name in ("kit__record", "record")
+        error_message(made(kind), name)
+        for kind in errors_told
+        for name in ("kit__record", "record")
     ]
     ours = re.findall(r"^ +toolkeep .*?((?:Whether )?\w+ (?:ran is|did not run).*)$", TEXT, re.M)
     assert len(ours) > 5

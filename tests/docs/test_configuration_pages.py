@@ -16,7 +16,7 @@ import pytest
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from toolkeep import ConfigError, ServerGroup, load
 from toolkeep.config import Configuration, schema
-from toolkeep.config.loading import USUAL_PLACES
+from toolkeep.config.loader import DEFAULT_PATHS
 
 FORMATS = ("json", "toml", "ini")
 ENV = {"API_TOKEN": "t-123", "NOTES_URL": "http://localhost:8000/mcp"}
@@ -62,14 +62,14 @@ def test_the_pages_show_both():
 
 
 def test_the_page_about_loading_has_the_usual_places_in_order():
-    page = (HOW_TO / "from-mcp-json.md").read_text(encoding="utf-8")
+    page = (HOW_TO / "load-mcp-json.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if line.startswith("| `load()` |"))
-    named = [word for word in re.findall(r"`([^`]+)`", row) if word in USUAL_PLACES]
-    assert named == list(USUAL_PLACES)
+    named = [word for word in re.findall(r"`([^`]+)`", row) if word in DEFAULT_PATHS]
+    assert named == list(DEFAULT_PATHS)
 
 
 def test_the_page_about_groups_names_every_argument_and_every_view():
-    page = (HOW_TO / "keep-many-servers-open.md").read_text(encoding="utf-8")
+    page = (HOW_TO / "server-groups.md").read_text(encoding="utf-8")
     arguments = set(inspect.signature(ServerGroup).parameters) - {"servers"}
     views = {name for name in vars(ServerGroup) if not name.startswith("_")}
     assert [name for name in sorted(arguments | views) if name not in page] == []

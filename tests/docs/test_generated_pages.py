@@ -14,8 +14,8 @@ import pytest
 
 from tests.test_public_api import public_modules
 from toolkeep import errors
-from toolkeep._rules.lifecycle import CLIENT_LEGAL, LEGAL
-from toolkeep._rules.membership import MEMBER_LEGAL
+from toolkeep._rules.health import MEMBER_TRANSITIONS
+from toolkeep._rules.states import CLIENT_TRANSITIONS, CONNECTION_TRANSITIONS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = ["reference/recovery.md", "reference/lifecycle.md", "reference/configuration.md"]
@@ -74,7 +74,11 @@ def test_an_unknown_argument_changes_nothing(copied: Path, argument: str):
 
 @pytest.mark.parametrize(
     ("picture", "legal"),
-    [("connection", LEGAL), ("client", CLIENT_LEGAL), ("member", MEMBER_LEGAL)],
+    [
+        ("connection", CONNECTION_TRANSITIONS),
+        ("client", CLIENT_TRANSITIONS),
+        ("member", MEMBER_TRANSITIONS),
+    ],
 )
 def test_a_picture_of_states_has_every_state_and_every_legal_move(
     picture: str, legal: Mapping[Any, frozenset[Any]]

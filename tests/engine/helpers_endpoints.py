@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.runtime._life import quiet_port
-from toolkeep import ServerSpec
+from toolkeep.config import ServerSpec
 from toolkeep.testing import ScriptedServer
 
 PATIENCE = 60.0

@@ -10,9 +10,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from toolkeep._engine.group import ServerGroup
-from toolkeep._rules.budget import Backoff
+from toolkeep._rules.backoff import Backoff
 from toolkeep.events import Event
+from toolkeep.group import ServerGroup
 
 caller: ContextVar[str] = ContextVar("caller", default="nobody")
 
@@ -57,6 +57,8 @@ class Fake:
         self.misused: list[str] = []
         self.connecting, self.cleaning, self.go = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._holder: Any = None
+        self.is_unclean = False
+        """Whether its last cleanup failed."""
 
     def __repr__(self) -> str:
         return f"<Fake {self.name!r}, {self.manner}>"
@@ -70,6 +72,8 @@ class Fake:
     async def connect(self) -> None:
         if self._holder is not None:
             self.misused.append("connected twice without a cleanup")
+        if self.is_unclean:
+            self.misused.append("connected after a cleanup that failed")
         self._holder = asyncio.current_task()
         self._note("connect")
         self.connecting.set()
@@ -78,12 +82,14 @@ class Fake:
         self._note("connected")
 
     async def cleanup(self) -> None:
-        if self._holder is not asyncio.current_task():
+        if self._holder is not asyncio.current_task() and not self.is_unclean:
             self.misused.append("cleaned up by another task")
         self._note("cleanup")
         self.cleaning.set()
+        self.is_unclean = True
         try:
             await self._behave(self.parting)
+            self.is_unclean = False
         finally:
             self.is_open, self._holder = False, None
             self._note("cleaned")

@@ -1,41 +1,41 @@
 """What the tests of stored sessions share: a store that can be looked into, and clients of it."""
 
 import asyncio
+import json
 from typing import Any
 
 from tests.engine.support import PATIENCE
-from toolkeep import Client, SessionStore, StoredSession
+from toolkeep import Client
+from toolkeep.state import Entry, Lease, MemoryStore
 from toolkeep.testing import ScriptedServer
 
-Keys = tuple[str, str | None]
 
-
-class Store:
-    """Keeps what it is given, tells what it was asked, and can be told to fail."""
+class Store(MemoryStore):
+    """Tells what it was asked of sessions, and can be told to fail."""
 
     def __init__(self) -> None:
-        self.kept: dict[Keys, StoredSession] = {}
+        super().__init__()
         self.asked: list[str] = []
         self.trouble: BaseException | None = None
         self.hangs_on = ""
 
-    async def load(self, server: str, principal: str | None) -> StoredSession | None:
-        await self._meet("load")
-        return self.kept.get((server, principal))
+    async def get(self, key: str) -> Entry | None:
+        await self._meet("get")
+        return await super().get(key)
 
-    async def save(
-        self, server: str, principal: str | None, session: StoredSession, *, replacing: str | None
-    ) -> bool:
-        await self._meet("save")
-        kept = self.kept.get((server, principal))
-        if (kept and kept.session_id) != replacing:
-            return False
-        self.kept[server, principal] = session
-        return True
+    async def put(
+        self, key: str, value: bytes, *, ttl: float | None = None, if_version: int | None = None
+    ) -> int | None:
+        await self._meet("put")
+        return await super().put(key, value, ttl=ttl, if_version=if_version)
 
-    async def drop(self, server: str, principal: str | None, session_id: str) -> bool:
-        await self._meet("drop")
-        return self.kept.pop((server, principal), None) is not None
+    async def delete(self, key: str, *, if_version: int | None = None) -> bool:
+        await self._meet("delete")
+        return await super().delete(key, if_version=if_version)
+
+    async def lease(self, key: str, ttl: float) -> Lease | None:
+        await self._meet("lease")
+        return await super().lease(key, ttl)
 
     async def _meet(self, what: str) -> None:
         self.asked.append(what)
@@ -44,14 +44,26 @@ class Store:
         if self.trouble is not None:
             raise self.trouble
 
-    @property
-    def sessions(self) -> list[str]:
-        return [kept.session_id for kept in self.kept.values()]
+    async def records(self) -> dict[str, dict[str, Any]]:
+        """The sessions, by key."""
+        kept: dict[str, dict[str, Any]] = {}
+        async for key in self.scan("toolkeep:session:"):
+            entry = await MemoryStore.get(self, key)
+            if entry is not None and entry.value:
+                kept[key] = json.loads(entry.value)
+        return kept
+
+    async def replace(self, key: str, record: Any) -> None:
+        value = record if isinstance(record, bytes) else json.dumps(record).encode()
+        await MemoryStore.put(self, key, value)
+
+    async def sessions(self) -> list[str]:
+        return [record["session_id"] for record in (await self.records()).values()]
 
 
-def client_at(server: ScriptedServer, store: SessionStore, **options: Any) -> Client:
+def client_at(server: ScriptedServer, store: Any, **options: Any) -> Client:
     spec = {"name": "kit", "url": server.url, **options.pop("settings", {})}
-    return Client(spec, store=store, **options)
+    return Client(spec, state=store, **options)
 
 
 async def echo(client: Client, text: str = "it", **options: Any) -> None:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from toolkeep import Changed, Client, Event, InputNeeded
+from toolkeep import Client
+from toolkeep.events import Changed, Event, InputNeeded
 from toolkeep.testing import Recorded, ScriptedServer
 
 BOUND = 10.0
@@ -58,7 +59,7 @@ def server_of(way: Way, **options: Any) -> Any:
 @asynccontextmanager
 async def client_of(server: Any, way: Way, **given: Any) -> AsyncIterator[Client]:
     """A client that opens itself at its first use. What is not an argument of its is a setting."""
-    own = {"sampling", "elicitation", "roots", "cache", "principal", "auth"}
+    own = {"sampling", "elicitation", "roots", "state", "principal", "auth", "on_progress"}
     settings = {name: given.pop(name) for name in tuple(given) if name not in own}
     where = {"url": server.url, "transport": "sse"} if way.transport == "http+sse" else server.spec
     client = Client({"name": "kit", **where, "mode": way.era, **settings}, **given)

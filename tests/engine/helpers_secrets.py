@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.engine.helpers_tasks import Era, closing, outcome
-from toolkeep import Client, Event
+from toolkeep import Client
+from toolkeep.events import Event
 from toolkeep.testing import FaultProxy, ScriptedServer
 
 KEY, HEADER, QUERY, MINE = "sekret-key", "sekret-header", "sekret-query", "sekret-of-the-call"
@@ -75,7 +76,7 @@ async def stage(era: Era, caplog: pytest.LogCaptureFixture, **more: Any) -> Asyn
             "mode": era,
             "api_key": KEY,
             "headers": {"x-secret": HEADER},
-            "max_replays": 0,
+            "max_retries": 0,
             "breaker_threshold": 0,
             **more,
         }

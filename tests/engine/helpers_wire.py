@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import pytest
 
-from toolkeep import Authorizer, Client
+from toolkeep import Client
+from toolkeep.auth import Authorizer
 from toolkeep.testing import Behaviour, Recorded, Rule, ScriptedServer
 
 Era = Literal["legacy", "modern"]

@@ -10,9 +10,11 @@ from typing import Any, Unpack
 
 import pytest
 
-from toolkeep import Authorizer, Client, SessionRow, ToolkeepError
+from toolkeep import Client, ToolkeepError
+from toolkeep.auth import Authorizer
+from toolkeep.client import SessionLostRule
 from toolkeep.testing import Recorded, ScriptedServer
-from toolkeep.testing._options import ServerOptions
+from toolkeep.testing.script import ServerOptions
 
 PATIENCE = 10.0
 """Seconds after which a test that waits for something by itself gives up."""
@@ -26,11 +28,11 @@ def client_for(
     settings: Mapping[str, Any] | None = None,
     *,
     auth: Authorizer | None = None,
-    session_rows: Sequence[SessionRow] = (),
+    session_lost_rules: Sequence[SessionLostRule] = (),
     client_info: Mapping[str, str] | None = None,
 ) -> Client:
     spec = {"name": "kit", "url": url, **(settings or {})}
-    return Client(spec, auth=auth, session_rows=session_rows, client_info=client_info)
+    return Client(spec, auth=auth, session_lost_rules=session_lost_rules, client_info=client_info)
 
 
 @asynccontextmanager
@@ -38,12 +40,12 @@ async def talking(
     settings: Mapping[str, Any] | None = None,
     *,
     auth: Authorizer | None = None,
-    session_rows: Sequence[SessionRow] = (),
+    session_lost_rules: Sequence[SessionLostRule] = (),
     **options: Unpack[ServerOptions],
 ) -> AsyncIterator[tuple[ScriptedServer, Client]]:
     """A local server, and a client of it that has not opened anything yet."""
     async with ScriptedServer.local(**options) as server:
-        client = client_for(server.url, settings, auth=auth, session_rows=session_rows)
+        client = client_for(server.url, settings, auth=auth, session_lost_rules=session_lost_rules)
         async with aclosing(client):
             yield server, client
 

@@ -28,12 +28,12 @@ from toolkeep import (
     CallNotDelivered,
     CallOutcomeUnknown,
     CallRejected,
-    Delivery,
-    FailureKind,
-    Progress,
+    Client,
     ServerUnavailable,
     ToolkeepError,
 )
+from toolkeep.errors import Delivery, FailureKind
+from toolkeep.events import Progress
 from toolkeep.testing import ScriptedServer
 
 SSE = "text/event-stream"
@@ -226,7 +226,7 @@ async def test_a_failed_call_keeps_what_http_said(
 @pytest.mark.requirement("S15")
 async def test_a_failed_opening_keeps_what_http_said(status: int) -> None:
     headers = {"retry-after": "120", "www-authenticate": CHALLENGE}
-    async with ScriptedServer.local() as server, client_of(server, max_replays=0) as client:
+    async with ScriptedServer.local() as server, client_of(server, max_retries=0) as client:
         await server.script(when(status=status, headers=headers))
         with pytest.raises(AuthNeeded if status < 429 else ServerUnavailable) as caught:
             await client.call_tool("echo", {"text": "hi"})
@@ -356,7 +356,7 @@ async def test_an_error_without_an_id_before_a_break_is_not_the_answer(resumed: 
 
     async with (
         RawServer(answer, only=True) as server,
-        client_of(server, mode="legacy", max_replays=0) as client,
+        client_of(server, mode="legacy", max_retries=0) as client,
     ):
         if resumed:
             assert (await client.call_tool("any")).text == "hello"
@@ -375,3 +375,57 @@ async def test_a_result_without_an_id_is_never_the_answer() -> None:
     async with RawServer(answer) as server, client_of(server, mode="legacy") as client:
         with pytest.raises(CallOutcomeUnknown):
             await client.call_tool("any")
+
+
+# -- errors of which a part is missing ----------------------------------------------------------
+
+
+def failed(asked: Asked, text: str = "card declined") -> bytes:
+    error = {"code": -32000, "message": text}
+    return json.dumps({"jsonrpc": "2.0", "id": asked.id, "error": error}).encode()
+
+
+def cut(body: bytes, status: str) -> bytes:
+    whole = http(body, "connection: close", status=status)
+    return whole[: -len(body) // 2]
+
+
+def until_closed(body: bytes, status: str) -> bytes:
+    """As of HTTP/1.0: the end of the connection is the end of the body."""
+    lines = [f"HTTP/1.1 {status}", "content-type: application/json", "connection: close", "", ""]
+    return "\r\n".join(lines).encode() + body[: len(body) // 2]
+
+
+MUTILATED: dict[str, Callable[[Asked, str], bytes]] = {
+    "cut": lambda asked, status: cut(failed(asked), status),
+    "without an end": lambda asked, status: until_closed(failed(asked), status),
+    "too large": lambda asked, status: http(failed(asked, "x" * 100_000), status=status),
+    "a stream": lambda asked, status: http(event(failed(asked)), status=status, kind=SSE),
+}
+
+
+def with_session(answer: Callable[[Asked], bytes]) -> Callable[[Asked], bytes]:
+    def answered(asked: Asked) -> bytes:
+        if asked.message.get("method") == "tools/call":
+            return answer(asked)
+        found = handshake(asked)
+        return found.replace(b"\r\n", b"\r\nmcp-session-id: one\r\n", 1)
+
+    return answered
+
+
+@pytest.mark.requirement("P1", "P2", "S5")
+@pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found", "422 Unprocessable"])
+@pytest.mark.parametrize("shape", MUTILATED)
+async def test_an_error_of_which_a_part_is_missing_may_be_that_of_a_tool_that_ran(
+    shape: str, status: str
+) -> None:
+    answer = with_session(lambda asked: MUTILATED[shape](asked, status))
+    async with RawServer(answer, only=True) as one, RawServer(answer, only=True) as two:
+        client = Client({"name": "raw", "urls": [one.url, two.url], "mode": "legacy"})
+        async with client:
+            with pytest.raises(CallOutcomeUnknown) as caught:
+                await client.call_tool("pay")
+        assert (caught.value.attempts, caught.value.status) == (1, int(status[:3]))
+        calls = [asked for asked in one.asked + two.asked if "tools/call" in str(asked.message)]
+        assert len(calls) == 1

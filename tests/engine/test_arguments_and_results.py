@@ -16,14 +16,8 @@ from tests.engine.helpers_wire import (
     methods,
     when,
 )
-from toolkeep import (
-    CallRejected,
-    CallResult,
-    Delivery,
-    InputNotGiven,
-    InvalidArguments,
-    InvalidResult,
-)
+from toolkeep import CallRejected, CallResult, InputNotGiven, InvalidArguments, InvalidResult
+from toolkeep.errors import Delivery
 from toolkeep.testing import ScriptedServer
 
 
@@ -103,7 +97,7 @@ async def test_bad_arguments_of_a_listed_tool_cost_no_request(
 async def test_bad_arguments_do_not_count_against_the_server() -> None:
     async with (
         ScriptedServer.local() as server,
-        client_of(server, breaker_threshold=2, replay_burst=0, replay_rate=0) as client,
+        client_of(server, breaker_threshold=2, retry_burst=0, retry_rate=0) as client,
     ):
         await client.list_tools()
         for _ in range(10):

@@ -9,8 +9,11 @@ import pytest
 
 from tests.engine.helpers_tasks import BOUND, HANDSHAKE, Era, closing, every_era, outcome
 from toolkeep import AuthNeeded, Client
+from toolkeep.auth import AuthRequest, Challenge
 from toolkeep.config.spec import ConfigWarning
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
+
+pytestmark = pytest.mark.requirement("N1")
 
 KEY = "sk-live-0123456789"
 
@@ -20,15 +23,15 @@ class Rotating:
 
     def __init__(self, *tokens: str, pause: float = 0.0) -> None:
         self.tokens, self.pause = list(tokens), pause
-        self.refreshes: list[tuple[int, str | None]] = []
+        self.refreshes: list[tuple[int, str]] = []
+        self.sent: list[str] = []
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self.tokens[0]}"}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
-        self.refreshes.append((status, headers.get("www-authenticate")))
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
+        self.refreshes.append((challenge.status, challenge.www_authenticate))
+        self.sent.append(challenge.sent["authorization"])
         await asyncio.sleep(self.pause)
         if len(self.tokens) == 1:
             return False
@@ -53,7 +56,8 @@ async def test_a_challenge_is_answered_once_and_the_call_sent_once_more(era: Era
         result = await client.call_tool("headers")
         assert result.data["authorization"] == f"Bearer {KEY}"
         assert [status for status, _ in auth.refreshes] == [401]
-        assert (auth.refreshes[0][1] or "").startswith("Bearer")
+        assert auth.sent == ["Bearer old"]
+        assert auth.refreshes[0][1].startswith("Bearer")
         assert len(await server.requests(HANDSHAKE[era])) == 2
         assert len(await server.requests("tools/call")) == 1
 
@@ -139,14 +143,12 @@ class Failing:
     def __init__(self, where: str) -> None:
         self.where, self.armed = where, False
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         if self.armed and self.where == "headers":
             raise RuntimeError(f"cannot refresh {KEY}")
         return {}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         raise RuntimeError(f"cannot refresh {KEY}")
 
 
@@ -181,13 +183,85 @@ class Giving:
     def __init__(self, headers: Any) -> None:
         self.given: Any = headers
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         return self.given
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
+
+
+class Asking:
+    """An authorizer that asks for a login, before a request or at a challenge."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.key = where, ""
+        self.error = AuthNeeded("log in", server="kit", login_url="https://login.example/")
+
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
+        if self.where == "headers" and not self.key:
+            raise self.error
+        return {"authorization": f"Bearer {self.key or 'none'}"}
+
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
+        raise self.error
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("where", ["headers", "challenge"])
+@every_era
+async def test_what_an_authorizer_asks_of_a_person_reaches_the_caller(
+    era: Era, where: str, opened: bool
+):
+    auth = Asking(where)
+    async with authorized(era, auth, api_key=KEY) as (_, client):
+        if opened:
+            auth.key = KEY
+            await client.connect()
+            auth.key = ""
+        calls = (outcome(client.call_tool("echo", {"text": "x"})) for _ in range(3))
+        for error in await asyncio.gather(*calls):
+            assert isinstance(error, AuthNeeded)
+            assert (str(error), error.login_url) == ("log in", "https://login.example/")
+            assert (error.www_authenticate is not None) == (where == "challenge")
+        auth.key = KEY
+        assert (await client.call_tool("echo", {"text": "y"})).text == "y"
+
+
+@every_era
+async def test_the_error_says_what_the_server_asks_for(era: Era):
+    async with authorized(era, Rotating("only")) as (server, client):
+        await client.connect()
+        told = 'Bearer error="invalid_token", error_description="expired", scope="a b"'
+        refuse = Behaviour(status=401, headers={"www-authenticate": told})
+        await server.script(Rule(tool="record", do=refuse))
+        error = await outcome(client.call_tool("record"))
+        assert isinstance(error, AuthNeeded)
+        assert (error.reason, error.scopes) == ("invalid_token: expired", ("a", "b"))
+
+
+class Watching(Giving):
+    """An authorizer that takes the responses."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.seen: list[tuple[AuthRequest, Mapping[str, str]]] = []
+
+    def answered(self, request: AuthRequest, headers: Mapping[str, str]) -> None:
+        self.seen.append((request, headers))
+        raise RuntimeError("this must not fail the call")
+
+
+@every_era
+async def test_an_authorizer_may_take_the_headers_of_every_response(era: Era):
+    auth = Watching()
+    async with authorized(era, auth) as (server, client):
+        assert (await client.call_tool("echo", {"text": "x"})).text == "x"
+        posts = [record for record in await server.requests() if record.http_method == "POST"]
+        seen = [entry for entry in auth.seen if entry[0].method == "POST"]
+        assert len(seen) == len(posts) > 0
+        request, headers = seen[-1]
+        assert (request.server, request.url) == ("kit", server.url)
+        assert headers["content-type"] == "application/json"
 
 
 UNFIT = {

@@ -28,12 +28,11 @@ from toolkeep import (
     CallOutcomeUnknown,
     CallTimedOut,
     Client,
-    Delivery,
-    FailureKind,
     InvalidResult,
     RemoteProtocolError,
     ServerUnavailable,
 )
+from toolkeep.errors import Delivery, FailureKind
 from toolkeep.testing import FaultProxy, ScriptedServer
 
 SSE = "text/event-stream"
@@ -155,7 +154,7 @@ async def test_noise_instead_of_an_answer_fails_that_call_alone(
 
 @pytest.mark.parametrize("answer", [RAW["no http"], RAW["nothing at all"]])
 async def test_an_opening_that_meets_noise_is_an_outage(answer: Callable[[Asked], bytes]) -> None:
-    async with RawServer(answer, only=True) as server, client_of(server, max_replays=1) as client:
+    async with RawServer(answer, only=True) as server, client_of(server, max_retries=1) as client:
         with pytest.raises(ServerUnavailable) as caught:
             await client.connect()
         assert caught.value.delivery is Delivery.NOT_SENT
@@ -256,10 +255,10 @@ async def test_a_server_that_accepts_and_says_nothing_is_unavailable_in_time(mod
         ScriptedServer.local() as server,
         FaultProxy.to("127.0.0.1", server.port) as proxy,
         client_of(
-            server, url=proxy.url(), mode=mode, timeouts={"connect": 0.3}, max_replays=0
+            server, url=proxy.url(), mode=mode, timeouts={"connect": 0.3}, max_retries=0
         ) as client,
     ):
-        proxy.deaf()
+        proxy.stall()
         began = time.monotonic()
         with pytest.raises(ServerUnavailable) as caught:
             await client.call_tool("echo", {"text": "hi"}, timeout=5)

@@ -23,17 +23,17 @@ from toolkeep import (
     CallRejected,
     CallResult,
     Client,
-    Delivery,
     Runtime,
     ServerUnavailable,
     ToolkeepError,
 )
+from toolkeep.errors import Delivery
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P9")
 
 LOST = Behaviour(drop="after_body")
-FRAGILE = {"breaker_threshold": 3, "breaker_cooldown": 0.3, "max_replays": 0}
+FRAGILE = {"breaker_threshold": 3, "breaker_cooldown": 0.3, "max_retries": 0}
 
 
 def record(client: Client) -> Any:
@@ -67,11 +67,23 @@ async def test_repeated_transport_faults_open_the_breaker_and_a_probe_closes_it(
         await server.requests("tools/call", "slow", at_least=1)
         others = await together(*(record(client) for _ in range(10)))
         assert {type(other) for other in others} == {ServerUnavailable}
-        await server.hurry()
+        await server.skip_delays()
         assert (await asyncio.wait_for(probe, 5.0)).text == "done"
         assert len(await server.requests("tools/call")) == 1
         results = await together(*(record(client) for _ in range(10)))
         assert [result.text for result in results] == ["recorded"] * 10
+
+
+async def test_a_probe_that_is_cancelled_leaves_the_next_call_to_probe():
+    async with talking(FRAGILE) as (server, client):
+        await broken_open(server, client, LOST)
+        await asyncio.sleep(0.35)  # the cooldown
+        probe = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
+        await server.requests("tools/call", "slow", at_least=1)
+        probe.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await probe
+        assert (await record(client)).text == "recorded"
 
 
 @eras
@@ -161,7 +173,7 @@ async def test_no_more_calls_than_allowed_are_in_flight(era: Any, encoding: Any)
 
 
 async def test_a_call_that_fails_gives_its_place_back():
-    async with talking({"max_in_flight": 1, "max_replays": 0}) as (server, client):
+    async with talking({"max_in_flight": 1, "max_retries": 0}) as (server, client):
         await client.connect()
         refused = Behaviour(error={"code": -32000, "message": "no"})
         await server.script(
@@ -246,7 +258,7 @@ async def test_a_session_that_only_fails_is_given_up_while_others_are_served():
     """Of several principals one is stuck: the breaker never opens, for the others succeed."""
     pods = Pods(BAD_GATEWAY)
     async with pods.server() as server:
-        spec = {"url": server.url, "mode": "legacy", "max_replays": 0}
+        spec = {"url": server.url, "mode": "legacy", "max_retries": 0}
         async with Runtime({"mcpServers": {"kit": spec}}) as runtime:
             ann, ben = CallContext(principal="ann"), CallContext(principal="ben")
             await runtime.call("kit.any", context=ann)
@@ -263,7 +275,7 @@ async def test_a_blip_that_many_calls_meet_at_once_costs_no_session():
     pods = Pods(BAD_GATEWAY)
     async with (
         pods.server() as server,
-        client_of(server, mode="legacy", breaker_threshold=0, max_replays=0) as client,
+        client_of(server, mode="legacy", breaker_threshold=0, max_retries=0) as client,
     ):
         await client.call_tool("any")
         pods.kill()
@@ -280,7 +292,7 @@ async def test_after_a_ping_that_fails_the_next_call_has_a_new_session(gone: byt
     pods = Pods(gone)
     async with (
         pods.server() as server,
-        client_of(server, mode="legacy", max_replays=0) as client,
+        client_of(server, mode="legacy", max_retries=0) as client,
     ):
         await client.call_tool("any")
         pods.kill()
@@ -290,11 +302,11 @@ async def test_after_a_ping_that_fails_the_next_call_has_a_new_session(gone: byt
 
 
 @pytest.mark.requirement("G7")
-@pytest.mark.parametrize("gone", [BAD_GATEWAY, None], ids=["502", "silence"])
+@pytest.mark.parametrize("gone", [BAD_GATEWAY, None], ids=["502", "read"])
 async def test_after_a_failed_health_check_the_next_attempt_has_a_new_session(gone: bytes | None):
     pods = Pods(gone)
     async with pods.server() as server:
-        spec = {"url": server.url, "mode": "legacy", "health_interval": 0.5, "max_replays": 0}
+        spec = {"url": server.url, "mode": "legacy", "health_interval": 0.5, "max_retries": 0}
         async with Runtime({"mcpServers": {"kit": spec}}) as runtime:
             assert (await runtime.call("kit.any")).text == "hello"
             pods.kill()
@@ -311,7 +323,7 @@ async def test_a_ping_that_reaches_nothing_costs_no_session():
         ScriptedServer.local(era="legacy") as server,
         FaultProxy.to("127.0.0.1", server.port) as proxy,
     ):
-        settings = {"mode": "legacy", "max_replays": 0, "keep_alive": 1e-6}
+        settings = {"mode": "legacy", "max_retries": 0, "keep_alive": 1e-6}
         async with client_for(proxy.url(), settings) as client:
             await client.connect()
             session = client.session_id

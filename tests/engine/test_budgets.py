@@ -22,13 +22,12 @@ from toolkeep import (
     CallOutcomeUnknown,
     CallTimedOut,
     Client,
-    Delivery,
-    Event,
-    Replaying,
     ServerUnavailable,
     ToolkeepError,
 )
-from toolkeep._rules.budget import LEAST_PAUSE
+from toolkeep._rules.backoff import MIN_PAUSE
+from toolkeep.errors import Delivery
+from toolkeep.events import Event, Retrying
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 KEY = "the one call"
@@ -49,8 +48,8 @@ def waits_of(client: Client) -> list[float]:
     waits: list[float] = []
 
     def note(event: Event) -> None:
-        if isinstance(event, Replaying):
-            waits.append(event.after)
+        if isinstance(event, Retrying):
+            waits.append(event.delay)
 
     client.observe(note, listen=False)
     return waits
@@ -63,7 +62,7 @@ def waits_of(client: Client) -> list[float]:
 async def test_one_deadline_covers_connecting_and_backing_off():
     async with ScriptedServer.local() as server, FaultProxy.to("127.0.0.1", server.port) as proxy:
         proxy.refuse()
-        client = client_for(proxy.url(), {"max_replays": 100, "breaker_threshold": 0})
+        client = client_for(proxy.url(), {"max_retries": 100, "breaker_threshold": 0})
         started = time.monotonic()
         error = await failure_of(record(client, timeout=0.8))
         took = time.monotonic() - started
@@ -90,7 +89,7 @@ async def test_a_deadline_that_passes_while_a_session_is_replaced_is_not_deliver
 @pytest.mark.requirement("P3")
 @pytest.mark.parametrize("mode", ["auto", "legacy", "modern"])
 async def test_each_opening_is_bounded_by_the_connect_timeout(mode: str):
-    settings = {"mode": mode, "timeouts": {"connect": 0.3}, "max_replays": 1}
+    settings = {"mode": mode, "timeouts": {"connect": 0.3}, "max_retries": 1}
     async with talking(settings) as (server, client):
         for step in ("initialize", "server/discover"):
             await server.script(Rule(method=step, do=Behaviour(hang=True)))
@@ -105,7 +104,7 @@ async def test_each_opening_is_bounded_by_the_connect_timeout(mode: str):
 @pytest.mark.requirement("P3")
 @eras
 async def test_one_deadline_covers_all_attempts_of_a_call(era: Any):
-    async with talking({"max_replays": 100, "breaker_threshold": 0}, era=era) as (server, client):
+    async with talking({"max_retries": 100, "breaker_threshold": 0}, era=era) as (server, client):
         await client.list_tools()
         slow = Behaviour(drop="after_run", delay=0.2)
         await server.script(Rule(tool="record_read_only", do=slow))
@@ -143,7 +142,7 @@ async def test_progress_extends_the_deadline_only_when_asked_to(era: Any, extend
 @pytest.mark.requirement("P3")
 @eras
 async def test_progress_extends_the_deadline_no_further_than_the_cap(era: Any):
-    settings = {"timeouts": {"extend_on_progress": True, "longest_call": 1.0}}
+    settings = {"timeouts": {"extend_on_progress": True, "max_call": 1.0}}
     async with talking(settings, era=era, encoding="sse") as (_, client):
         await client.connect()
         started = time.monotonic()
@@ -172,7 +171,7 @@ async def test_a_server_that_asks_for_no_wait_is_given_the_shortest_there_is():
         waits = waits_of(client)
         await server.script(busy("0"))
         assert (await record(client)).attempts == 2
-        assert waits == [LEAST_PAUSE]
+        assert waits == [MIN_PAUSE]
 
 
 @pytest.mark.requirement("P4")
@@ -242,7 +241,7 @@ async def test_backoff_grows_from_attempt_to_attempt():
 async def test_an_outage_costs_the_server_no_more_replays_than_its_bucket_holds(
     trouble: Behaviour,
 ):
-    settings = {"replay_burst": 5, "replay_rate": 0.0, "breaker_threshold": 0}
+    settings = {"retry_burst": 5, "retry_rate": 0.0, "breaker_threshold": 0}
     async with talking(settings) as (server, client):
         await client.list_tools()
         await server.script(Rule(tool="record_read_only", do=trouble))
@@ -253,7 +252,7 @@ async def test_an_outage_costs_the_server_no_more_replays_than_its_bucket_holds(
 
 @pytest.mark.requirement("P4")
 async def test_an_outage_at_the_handshake_causes_no_storm():
-    settings = {"replay_burst": 5, "replay_rate": 0.0, "breaker_threshold": 0, "mode": "legacy"}
+    settings = {"retry_burst": 5, "retry_rate": 0.0, "breaker_threshold": 0, "mode": "legacy"}
     async with talking(settings, era="legacy") as (server, client):
         await server.script(Rule(method="initialize", do=Behaviour(status=503)))
         outcomes = await together(*(record(client) for _ in range(50)))
@@ -263,7 +262,7 @@ async def test_an_outage_at_the_handshake_causes_no_storm():
 
 @pytest.mark.requirement("P4")
 async def test_a_bucket_fills_again_at_its_rate():
-    settings = {"replay_burst": 1, "replay_rate": 2.0, "max_replays": 1}
+    settings = {"retry_burst": 1, "retry_rate": 2.0, "max_retries": 1}
     async with talking(settings) as (server, client):
         await server.script(busy("0"))
         assert (await record(client)).attempts == 2
@@ -277,7 +276,7 @@ async def test_a_bucket_fills_again_at_its_rate():
 
 @pytest.mark.requirement("P4", "S4")
 async def test_a_lost_session_draws_on_no_budget_of_the_server():
-    async with talking({"replay_burst": 0, "replay_rate": 0.0}, era="legacy") as (server, client):
+    async with talking({"retry_burst": 0, "retry_rate": 0.0}, era="legacy") as (server, client):
         await client.connect()
         await server.forget_sessions()
         assert (await record(client)).attempts == 2

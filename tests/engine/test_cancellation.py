@@ -28,7 +28,8 @@ from tests.engine.helpers_tasks import (
     through_proxy,
     until,
 )
-from toolkeep import CallTimedOut, Client, Event, Progress, Replaying
+from toolkeep import CallTimedOut, Client
+from toolkeep.events import Event, Progress, Retrying
 from toolkeep.testing import Behaviour, Cancelled, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P5")
@@ -153,7 +154,7 @@ async def test_a_call_is_cancelled_while_it_waits_for_its_turn(era: Era, how: st
         caller.cancel()
         assert await caller.surfaced() == "cancelled"
         assert not first.done()
-        await server.hurry()
+        await server.skip_delays()
         assert (await first).text == "done"
         assert (await client.call_tool("echo", {"text": "next"})).text == "next"
         assert await server.requests(tool="record") == []
@@ -169,7 +170,7 @@ async def test_a_call_is_cancelled_while_it_waits_to_be_replayed(era: Era, how: 
         events: list[Event] = []
         client.observe(events.append, listen=False)
         caller = Cancellable(how, lambda: client.call_tool("record"))
-        await until(lambda: any(isinstance(e, Replaying) for e in events), "the backoff")
+        await until(lambda: any(isinstance(e, Retrying) for e in events), "the backoff")
         caller.cancel()
         assert await caller.surfaced() == "cancelled"
         assert len(await server.requests(tool="record")) == 1

@@ -31,11 +31,10 @@ from toolkeep import (
     CallOutcomeUnknown,
     CallResult,
     Client,
-    Event,
-    Replaying,
     ServerUnavailable,
     ToolkeepError,
 )
+from toolkeep.events import Event, Retrying
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("S9")
@@ -107,7 +106,7 @@ async def test_closing_while_tcp_is_being_connected_is_prompt_and_honest(era: Er
             client.observe(events.append, listen=False)
             caller = asyncio.create_task(client.call_tool("record"))
             await anyio.wait_all_tasks_blocked()
-            assert not any(isinstance(event, Replaying) for event in events)
+            assert not any(isinstance(event, Retrying) for event in events)
             with Took() as took:
                 await client.aclose()
                 error = await outcome(caller)
@@ -120,7 +119,7 @@ async def test_closing_while_tcp_is_being_connected_is_prompt_and_honest(era: Er
 async def test_closing_while_calls_run_fails_them_at_once_and_replays_nothing(
     era: Era, encoding: Encoding
 ):
-    async with serving(era, encoding, spec={"replay": "always"}) as (server, client):
+    async with serving(era, encoding, spec={"retry": "always"}) as (server, client):
         await client.connect()
         callers = [asyncio.create_task(client.call_tool("slow", {"seconds": LONG})) for _ in "abc"]
         await server.requests(tool="slow", at_least=3)
@@ -171,7 +170,7 @@ async def test_a_replaced_session_ends_when_the_last_call_on_it_does():
         await client.call_tool("record")
         assert not old.done()
         assert client.session_id != slow.session_id
-        await server.hurry()
+        await server.skip_delays()
         assert (await outcome(old)).text == "done"
         async with asyncio.timeout(BOUND):
             while not (ended := await deletions(server)):

@@ -23,11 +23,11 @@ from toolkeep import (
     CallNotDelivered,
     CallOutcomeUnknown,
     Client,
-    Event,
-    Replaying,
     ServerUnavailable,
     ToolkeepError,
 )
+from toolkeep.auth import AuthRequest, Challenge
+from toolkeep.events import Event, Retrying
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("S9")
@@ -80,12 +80,27 @@ async def test_a_call_that_waits_to_be_replayed_does_not_open_a_closed_client(er
         events: list[Event] = []
         client.observe(events.append, listen=False)
         caller = asyncio.create_task(client.call_tool("record"))
-        await until(lambda: any(isinstance(e, Replaying) for e in events), "the backoff")
+        await until(lambda: any(isinstance(e, Retrying) for e in events), "the backoff")
         await client.aclose()
         error = await outcome(caller)
         assert isinstance(error, CallError | ServerUnavailable)
         assert await server.executions("record") == 0
         assert len(await server.requests(HANDSHAKE[era])) == 1
+        await assert_stays_closed(server, client)
+
+
+@every_era
+async def test_an_opening_that_waits_to_be_tried_again_says_that_the_client_was_closed(era: Era):
+    async with serving(era) as (server, client):
+        wait = Behaviour(status=503, headers={"retry-after": "0.3"})
+        await server.script(Rule(method=HANDSHAKE[era], do=wait))
+        caller = asyncio.create_task(client.connect())
+        assert len(await server.requests(HANDSHAKE[era], at_least=1)) == 1
+        await anyio.wait_all_tasks_blocked()
+        await client.aclose()
+        error = await outcome(caller)
+        assert type(error) is ServerUnavailable
+        assert "the client was closed while" in str(error)
         await assert_stays_closed(server, client)
 
 
@@ -96,15 +111,13 @@ class Pensive:
         self.thinking, self.go_on = asyncio.Event(), asyncio.Event()
         self.go_on.set()
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         if not self.go_on.is_set():
             self.thinking.set()
             await self.go_on.wait()
         return {}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 

@@ -15,7 +15,9 @@ from tests.engine.helpers_tasks import (
     through_proxy,
     until,
 )
-from toolkeep import CallOutcomeUnknown, CallTimedOut, Changed, Delivery, FailureKind
+from toolkeep import CallOutcomeUnknown, CallTimedOut
+from toolkeep.errors import Delivery, FailureKind
+from toolkeep.events import Changed
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("S14")
@@ -61,7 +63,7 @@ async def test_of_fifty_calls_in_flight_one_broken_socket_fails_one(
         assert error.failure is not None
         assert error.failure.kind is FailureKind.BROKEN
         assert await server.executions("the victim") == (0 if fault == "lost on the way" else 1)
-        await server.hurry()
+        await server.skip_delays()
         async with asyncio.timeout(BOUND):
             results = await asyncio.gather(*others)
         assert [result.text for result in results] == ["done"] * 49
@@ -123,7 +125,7 @@ async def test_a_call_that_runs_out_of_time_leaves_its_siblings_alone(era: Era, 
         error = await outcome(client.call_tool("slow", {"seconds": 60}, timeout=0.1))
         assert type(error) is CallTimedOut
         assert not sibling.done()
-        await server.hurry()
+        await server.skip_delays()
         assert (await sibling).text == "done"
         assert len(await server.requests(HANDSHAKE[era])) == 1
 

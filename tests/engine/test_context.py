@@ -7,6 +7,7 @@ import pytest
 
 from tests.engine.helpers_tasks import Era, every_era
 from toolkeep import Client
+from toolkeep.auth import AuthRequest, Challenge
 from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("S17")
@@ -20,13 +21,11 @@ class Witness:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
-        self.asked.append((method, user.get()))
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
+        self.asked.append((request.method, user.get()))
         return {"x-asked-by": user.get()}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 

@@ -20,14 +20,8 @@ from tests.engine.helpers_wire import (
     result_for,
     when,
 )
-from toolkeep import (
-    CallRejected,
-    Client,
-    InvalidArguments,
-    Progress,
-    RemoteProtocolError,
-    ServerUnavailable,
-)
+from toolkeep import CallRejected, Client, InvalidArguments, RemoteProtocolError, ServerUnavailable
+from toolkeep.events import Progress
 from toolkeep.testing import ScriptedServer
 
 
@@ -67,7 +61,7 @@ async def test_a_connection_whose_owner_was_cancelled_is_replaced(era: Era):
 
 
 async def test_a_handshake_that_takes_too_long_is_told_as_such_within_the_calls_own_time():
-    spec: dict[str, Any] = {"timeouts": {"connect": 0.2, "call": 5.0}, "max_replays": 0}
+    spec: dict[str, Any] = {"timeouts": {"connect": 0.2, "call": 5.0}, "max_retries": 0}
     async with (
         ScriptedServer.local(era="legacy", initialize_delay=5.0) as server,
         client_of(server, mode="legacy", **spec) as client,
@@ -81,7 +75,7 @@ async def test_a_handshake_that_takes_too_long_is_told_as_such_within_the_calls_
 async def test_a_log_level_that_breaks_the_connection_breaks_the_handshake():
     async with (
         ScriptedServer.local(era="legacy") as server,
-        client_of(server, mode="legacy", max_replays=1) as client,
+        client_of(server, mode="legacy", max_retries=1) as client,
     ):
         await client.set_log_level("debug")
         await server.script(when("logging/setLevel", drop="after_body", times=1))

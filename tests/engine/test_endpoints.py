@@ -115,7 +115,7 @@ async def test_calls_go_to_the_address_with_the_fewest_in_flight() -> None:
     async with addresses(3, era="modern") as servers:
         await servers[0].script(Rule(tool="slow", do=Behaviour(hang=True)))
         spec = spec_of(servers)
-        async with Runtime.open([spec], live=False, health_interval=None) as runtime:
+        async with Runtime.open([spec], listen=False, health_interval=None) as runtime:
 
             def start(seconds: float) -> asyncio.Task[CallResult]:
                 return asyncio.create_task(runtime.call("kit.slow", {"seconds": seconds}))
@@ -146,9 +146,9 @@ async def test_an_address_that_comes_back_is_not_flooded() -> None:
         async with Client(spec) as client:
             await client.list_tools()
             await first.script(Rule(tool="record_read_only", do=Behaviour(status=503), times=1))
-            while not any(each.resting for each in client.endpoints):
+            while not any(each.cooling_down for each in client.endpoints):
                 await client.call_tool("record_read_only", {"key": "x"})
-            while any(each.resting for each in client.endpoints):
+            while any(each.cooling_down for each in client.endpoints):
                 await client.call_tool("echo", {"text": "hi"})
             before = await calls_at(first), await calls_at(second)
             for _ in range(20):
@@ -164,7 +164,7 @@ async def test_an_address_that_comes_back_is_not_flooded() -> None:
 async def test_a_call_that_was_not_delivered_goes_elsewhere_at_once() -> None:
     async with addresses(1) as (alive,):
         for _ in range(8):  # whichever it begins with
-            async with Client(spec_of([nobody(), alive], max_replays=0)) as client:
+            async with Client(spec_of([nobody(), alive], max_retries=0)) as client:
                 result = await client.call_tool("echo", {"text": "hi"})
                 assert result.text == "hi"
 
@@ -189,7 +189,7 @@ async def test_an_unknown_outcome_is_never_hidden_by_what_another_address_says()
                 Rule(tool="record", do=Behaviour(drop="after_run"), times=1),
                 Rule(tool="record", do=Behaviour(status=401)),
             )
-        spec = spec_of(servers, replay="always", max_replays=0)
+        spec = spec_of(servers, retry="always", max_retries=0)
         async with Client(spec) as client:
             with pytest.raises(CallOutcomeUnknown):
                 await client.call_tool("record", {"key": "one"})
@@ -198,7 +198,7 @@ async def test_an_unknown_outcome_is_never_hidden_by_what_another_address_says()
 async def test_a_call_that_may_be_repeated_goes_elsewhere_when_its_answer_is_lost() -> None:
     async with addresses(2, era="modern") as (first, second):
         await first.script(Rule(tool="record_read_only", do=Behaviour(drop="after_run")))
-        async with Client(spec_of([first, second], max_replays=0)) as client:
+        async with Client(spec_of([first, second], max_retries=0)) as client:
             await client.list_tools()
             for _ in range(4):
                 await client.call_tool("record_read_only", {"key": "one"})
@@ -210,7 +210,7 @@ async def test_what_one_address_refuses_another_is_asked_for(status: int) -> Non
     """It provably did not run."""
     async with addresses(2, era="modern") as (odd, good):
         await odd.script(Rule(tool="record", do=Behaviour(status=status)))
-        async with Client(spec_of([odd, good], max_replays=0)) as client:
+        async with Client(spec_of([odd, good], max_retries=0)) as client:
             for number in range(4):
                 await client.call_tool("record", {"key": str(number)})
         assert await runs([good]) == {str(number): 1 for number in range(4)}
@@ -238,7 +238,7 @@ async def test_an_address_that_asks_for_a_pause_is_given_it() -> None:
         async with Client(spec_of([tired, good])) as client:
             for number in range(10):
                 await client.call_tool("record", {"key": str(number)})
-            assert [each.resting for each in client.endpoints] == [True, False]
+            assert [each.cooling_down for each in client.endpoints] == [True, False]
         assert await calls_at(tired) == 1
 
 
@@ -255,7 +255,7 @@ async def test_a_server_that_says_no_is_not_asked_elsewhere() -> None:
 
 async def test_when_every_address_is_down_the_call_says_so_and_did_not_run() -> None:
     dead = [nobody() for _ in range(3)]
-    client = Client(spec_of(dead, max_replays=0))
+    client = Client(spec_of(dead, max_retries=0))
     with pytest.raises(ServerUnavailable):
         await client.call_tool("echo", {"text": "hi"})
     assert [each.attempts for each in client.endpoints] == [1, 1, 1]
@@ -264,7 +264,7 @@ async def test_when_every_address_is_down_the_call_says_so_and_did_not_run() -> 
 
 async def test_max_replays_bounds_the_rounds_over_all_addresses() -> None:
     dead = [nobody() for _ in range(2)]
-    client = Client(spec_of(dead, max_replays=2, breaker_threshold=0))
+    client = Client(spec_of(dead, max_retries=2, breaker_threshold=0))
     with pytest.raises(ServerUnavailable):
         await client.call_tool("echo", {"text": "hi"})
     assert sum(each.attempts for each in client.endpoints) <= 2 + 2
@@ -299,7 +299,7 @@ async def test_a_lost_session_is_replaced_at_its_own_address() -> None:
 async def test_sessions_of_many_principals_are_spread() -> None:
     async with addresses(3, era="legacy") as servers:
         spec = spec_of(servers)
-        async with Runtime.open([spec], live=False, health_interval=None) as runtime:
+        async with Runtime.open([spec], listen=False, health_interval=None) as runtime:
             contexts = [CallContext(principal=f"user-{number}") for number in range(30)]
             calls = (runtime.call("kit.echo", {"text": "hi"}, context=each) for each in contexts)
             await asyncio.gather(*calls)

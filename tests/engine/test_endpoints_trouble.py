@@ -24,18 +24,16 @@ from toolkeep import (
     CallContext,
     CallNotDelivered,
     CallOutcomeUnknown,
-    Changed,
     Client,
     ConfigError,
-    Connected,
-    Disconnected,
-    Event,
-    MemorySessionStore,
     NotPermitted,
     Runtime,
-    ServerSpec,
     ServerUnavailable,
 )
+from toolkeep.auth import AuthRequest, Challenge
+from toolkeep.config import ServerSpec
+from toolkeep.events import Changed, Connected, Disconnected, Event
+from toolkeep.state import MemoryStore
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
@@ -43,20 +41,20 @@ from toolkeep.testing import Behaviour, Rule, ScriptedServer
 async def test_an_address_that_is_down_is_left_alone_and_tried_again() -> None:
     async with addresses(2, era="modern") as (first, second):
         spec = spec_of([first, second], breaker_threshold=2, breaker_cooldown=0.3)
-        async with Runtime.open([spec], live=False, health_interval=None) as runtime:
+        async with Runtime.open([spec], listen=False, health_interval=None) as runtime:
             await first.script(Rule(do=Behaviour(drop="after_body"), method="tools/call"))
             for _ in range(20):
                 await runtime.call("kit.record_read_only", {"key": "x"})
             (status,) = runtime.servers
             (down,) = [each for each in status.endpoints if each.url == first.url]
-            assert down.resting
+            assert down.cooling_down
             assert down.faults < 5
             await first.clear()
             async with asyncio.timeout(PATIENCE):
                 while await runs([first]) == Counter():
                     await runtime.call("kit.record_read_only", {"key": "x"})
             (status,) = runtime.servers
-            assert not any(each.resting for each in status.endpoints)
+            assert not any(each.cooling_down for each in status.endpoints)
 
 
 async def test_an_address_that_answers_with_a_page_keeps_nobody_from_the_other() -> None:
@@ -67,7 +65,7 @@ async def test_an_address_that_answers_with_a_page_keeps_nobody_from_the_other()
         async with Client(spec) as client:
             for _ in range(20):
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
-            assert client.endpoints[0].resting
+            assert client.endpoints[0].cooling_down
         assert len(await page.requests()) <= 2  # it was asked once, in whichever era
 
 
@@ -75,7 +73,7 @@ async def test_a_handshake_that_one_address_refuses_is_made_with_the_other() -> 
     async with addresses(2, era="legacy") as (sick, good):
         error = {"code": -32603, "message": "not today"}
         await sick.script(Rule(method="initialize", do=Behaviour(error=error)))
-        spec = spec_of([sick, good], mode="legacy", balance="call", max_replays=0)
+        spec = spec_of([sick, good], mode="legacy", balance="call", max_retries=0)
         async with Client(spec) as client:
             for number in range(4):
                 await client.call_tool("record", {"key": str(number)})
@@ -129,13 +127,11 @@ class Renewing:
         self.token, self.urls = "old", set[str]()
         self.takes, self.asked = takes, 0
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> dict[str, str]:
-        self.urls.add(url)
+    async def headers(self, request: AuthRequest) -> dict[str, str]:
+        self.urls.add(request.url)
         return {"authorization": f"Bearer {self.token}"}
 
-    async def challenged(self, status: int, headers: Any) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         self.asked += 1
         await asyncio.sleep(self.takes)
         renewed, self.token = self.token != "new", "new"
@@ -176,14 +172,18 @@ async def test_credentials_are_renewed_once_whichever_addresses_ask_for_it(
 
 
 async def test_an_opening_that_others_began_with_older_credentials_is_made_again() -> None:
-    async with addresses(2, era="legacy", api_key="new") as (slow, quick):
-        await slow.script(Rule(do=Behaviour(delay=0.5), times=1))
+    async with (
+        addresses(1, era="legacy") as (slow,),
+        addresses(1, era="legacy", api_key="new") as (quick,),
+    ):
+        await slow.script(Rule(do=Behaviour(status=401, delay=2.0), times=1))
         auth = Renewing()
         async with aclosing(Client(spec_of([slow, quick], balance="call"), auth=auth)) as client:
             first = [asyncio.create_task(client.call_tool("echo", {"text": "a"})) for _ in range(2)]
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             assert auth.asked == 1
-            more = (client.call_tool("echo", {"text": "b"}) for _ in range(4))
+            more = [asyncio.create_task(client.call_tool("echo", {"text": "b"})) for _ in range(4)]
+            await quick.requests("tools/call", at_least=3)  # the others wait for the opening
             await asyncio.gather(*first, *more)
         assert auth.asked == 1
 
@@ -231,9 +231,9 @@ async def test_one_address_may_speak_the_http_of_2024() -> None:
 @pytest.mark.requirement("S11")
 async def test_a_stored_session_is_taken_up_at_the_address_where_it_was_left() -> None:
     async with addresses(4, era="legacy") as servers:
-        store, spec = MemorySessionStore(), spec_of(servers)
+        store, spec = MemoryStore(), spec_of(servers)
         for _ in range(6):
-            async with Client(spec, store=store, principal="ada") as client:
+            async with Client(spec, state=store, principal="ada") as client:
                 calls = (client.call_tool("echo", {"text": "hi"}) for _ in range(3))
                 await asyncio.gather(*calls)
         assert sorted([await calls_at(server) for server in servers]) == [0, 0, 0, 18]
@@ -242,12 +242,12 @@ async def test_a_stored_session_is_taken_up_at_the_address_where_it_was_left() -
 
 async def test_forgetting_a_principal_ends_its_stored_session_wherever_it_is() -> None:
     async with addresses(3, era="legacy") as servers:
-        store, spec = MemorySessionStore(), spec_of(servers, balance="call")
+        store, spec = MemoryStore(), spec_of(servers, balance="call")
         ada = CallContext(principal="ada")
-        async with Runtime.open([spec], store=store, live=False) as runtime:
+        async with Runtime.open([spec], state=store, listen=False) as runtime:
             for _ in range(3):
                 await runtime.call("kit.echo", {"text": "hi"}, context=ada)
-        async with Runtime.open([spec], store=store, live=False) as runtime:
+        async with Runtime.open([spec], state=store, listen=False) as runtime:
             await runtime.forget("ada")
         for server in servers:
             (call,) = await server.requests("tools/call")
@@ -259,13 +259,13 @@ async def test_forgetting_a_principal_ends_its_stored_session_wherever_it_is() -
 async def test_closing_waits_for_no_store_that_hangs() -> None:
     asked = asyncio.Event()
 
-    class Hanging(MemorySessionStore):
-        async def load(self, server: str, principal: str | None) -> Any:
+    class Hanging(MemoryStore):
+        async def get(self, key: str) -> Any:
             asked.set()
             await asyncio.Event().wait()
 
     async with addresses(2, era="legacy") as servers:
-        client = Client(spec_of(servers), store=Hanging(), principal="ada")
+        client = Client(spec_of(servers), state=Hanging(), principal="ada")
         call = asyncio.create_task(client.call_tool("echo", {"text": "hi"}))
         await asyncio.wait_for(asked.wait(), PATIENCE)
         async with asyncio.timeout(2.0):  # less than a store is given
@@ -336,7 +336,7 @@ async def test_a_session_is_left_for_good_when_its_breaker_refuses() -> None:
             await client.call_tool("record_read_only", {"key": "meanwhile"})
             assert await runs([other]) == {"meanwhile": 1}
             await home.clear()
-            await eventually(lambda: not any(each.resting for each in client.endpoints))
+            await eventually(lambda: not any(each.cooling_down for each in client.endpoints))
             for _ in range(4):
                 await client.call_tool("record_read_only", {"key": "after"})
         assert await runs([other]) == {"meanwhile": 1, "after": 4}
@@ -346,7 +346,7 @@ async def test_a_session_is_left_for_good_when_its_breaker_refuses() -> None:
 async def test_a_session_whose_address_cannot_be_reached_is_left_once_and_for_good() -> None:
     async with addresses(2, era="legacy") as servers:
         heard: list[Event] = []
-        client = Client(spec_of(servers, keep_alive=0.001, max_replays=1, breaker_threshold=0))
+        client = Client(spec_of(servers, keep_alive=0.001, max_retries=1, breaker_threshold=0))
         client.observe(heard.append, listen=False)
         await client.call_tool("echo", {"text": "hi"})
         home, other = await busy_one(servers)
@@ -357,18 +357,18 @@ async def test_a_session_whose_address_cannot_be_reached_is_left_once_and_for_go
         await client.aclose()
         assert await runs([other]) == {str(number): 1 for number in range(3)}
         assert at_home == [1 + 2]  # the call before, and the first one after: twice
-        left = [event for event in heard if isinstance(event, Disconnected) and not event.asked]
+        left = [event for event in heard if isinstance(event, Disconnected) and not event.requested]
         assert [event.endpoint for event in left] == [home.url]
 
 
 async def test_a_stored_session_whose_address_is_gone_costs_a_fresh_one_elsewhere() -> None:
     async with addresses(2, era="legacy") as servers:
-        store, spec = MemorySessionStore(), spec_of(servers)
-        async with Client(spec, store=store, principal="ada") as client:
+        store, spec = MemoryStore(), spec_of(servers)
+        async with Client(spec, state=store, principal="ada") as client:
             await client.call_tool("echo", {"text": "hi"})
         home, other = await busy_one(servers)
         await gone(home)
-        async with Client(spec, store=store, principal="ada") as client:
+        async with Client(spec, state=store, principal="ada") as client:
             await client.call_tool("record", {"key": "one"})
         assert await runs([other]) == {"one": 1}
 
@@ -448,7 +448,7 @@ async def test_a_lone_client_hears_the_next_leader_once_its_requests_have_failed
 
 async def test_a_server_is_listed_once_however_many_addresses_it_has() -> None:
     async with addresses(3, era="modern") as servers:
-        async with Runtime.open([spec_of(servers)], live=False) as runtime:
+        async with Runtime.open([spec_of(servers)], listen=False) as runtime:
             for _ in range(9):
                 await runtime.call("kit.echo", {"text": "hi"})
             lists = [len(await server.requests("tools/list")) for server in servers]
@@ -461,7 +461,7 @@ async def test_a_reload_with_other_addresses_goes_there_and_nowhere_else() -> No
         def config(*servers: ScriptedServer) -> dict[str, Any]:
             return config_of(kit={"urls": [server.url for server in servers]})
 
-        async with Runtime.open(config(first, second), live=False) as runtime:
+        async with Runtime.open(config(first, second), listen=False) as runtime:
             for _ in range(4):
                 await runtime.call("kit.echo", {"text": "hi"})
             assert await calls_at(first) == await calls_at(second) == 2
@@ -480,7 +480,7 @@ async def test_a_reload_with_other_addresses_goes_there_and_nowhere_else() -> No
 async def test_principals_share_no_session_at_any_address() -> None:
     async with addresses(2, era="legacy") as servers:
         spec = spec_of(servers, balance="call")
-        async with Runtime.open([spec], live=False) as runtime:
+        async with Runtime.open([spec], listen=False) as runtime:
             for number in range(12):
                 context = CallContext(principal=f"u{number % 3}", headers={"x-u": f"{number % 3}"})
                 await runtime.call("kit.echo", {"text": "hi"}, context=context)
@@ -495,7 +495,7 @@ async def test_limits_are_those_of_each_address() -> None:
         for server in servers:
             await server.script(Rule(tool="slow", do=Behaviour(hang=True)))
         spec = spec_of(servers, max_in_flight=2)
-        async with Runtime.open([spec], live=False, health_interval=None) as runtime:
+        async with Runtime.open([spec], listen=False, health_interval=None) as runtime:
             calls = [
                 asyncio.create_task(runtime.call("kit.slow", {"seconds": 1})) for _ in range(10)
             ]

@@ -8,6 +8,7 @@ import pytest
 
 from tests.engine.helpers_wire import client_of, methods, when
 from toolkeep import AuthNeeded, RemoteProtocolError, ServerUnavailable, ToolkeepError
+from toolkeep.auth import AuthRequest, Challenge
 from toolkeep.testing import FaultProxy, ScriptedServer
 
 MODERN = "2026-07-28"
@@ -84,7 +85,7 @@ async def test_an_outage_during_the_probe_is_no_verdict(
 ) -> None:
     async with (
         ScriptedServer.local(era="both") as server,
-        client_of(server, max_replays=0) as client,
+        client_of(server, max_retries=0) as client,
     ):
         await server.script(when(PROBE, **do))
         with pytest.raises(error) as caught:
@@ -113,13 +114,11 @@ class Counting:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         self.asked += 1
         return {}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 
@@ -129,7 +128,7 @@ async def test_a_refused_connection_is_no_verdict() -> None:
     async with (
         ScriptedServer.local(era="both") as server,
         FaultProxy.to("127.0.0.1", server.port) as proxy,
-        client_of(server, auth=auth, url=proxy.url(), max_replays=0) as client,
+        client_of(server, auth=auth, url=proxy.url(), max_retries=0) as client,
     ):
         proxy.refuse()
         with pytest.raises(ServerUnavailable):
@@ -286,7 +285,7 @@ async def test_a_handshake_at_a_version_that_nobody_knows_is_refused() -> None:
         with pytest.raises(RemoteProtocolError):
             await client.connect()
         assert not client.is_initialized
-        assert await methods(server) == ["initialize"]
+        assert "notifications/initialized" not in await methods(server)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -7,6 +7,7 @@ import pytest
 
 from tests.engine.helpers_tasks import BOUND, Era, closing, every_era, outcome, serving
 from toolkeep import CallOutcomeUnknown, Client, ToolkeepError
+from toolkeep.auth import AuthRequest, Challenge
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P5")
@@ -18,15 +19,13 @@ class SelfCancelling:
     def __init__(self, *, where: str) -> None:
         self.where, self.calls, self.armed = where, 0, where != "call"
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         self.calls += 1
         if self.armed and self.where in ("handshake", "call"):
             raise asyncio.CancelledError("by itself")
         return {}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         if self.where == "challenge":
             raise asyncio.CancelledError("by itself")
         return False
@@ -37,7 +36,7 @@ class SelfCancelling:
 async def test_a_cancellation_that_an_authorizer_made_by_itself_is_a_failure(era: Era, where: str):
     auth = SelfCancelling(where=where)
     async with ScriptedServer.local(era=era) as server:
-        spec = {"name": "kit", "url": server.url, "max_replays": 0}
+        spec = {"name": "kit", "url": server.url, "max_retries": 0}
         async with closing(Client(spec, mode=era, auth=auth)) as client:
             if where == "call":
                 await client.connect()
@@ -70,7 +69,7 @@ async def test_a_cancellation_that_a_progress_callback_made_by_itself_is_a_failu
 async def test_a_cancellation_that_was_swallowed_long_ago_says_nothing_about_this_one(era: Era):
     auth, swallowed = SelfCancelling(where="call"), asyncio.Event()
     async with ScriptedServer.local(era=era) as server:
-        spec = {"name": "kit", "url": server.url, "max_replays": 0}
+        spec = {"name": "kit", "url": server.url, "max_retries": 0}
         async with closing(Client(spec, mode=era, auth=auth)) as client:
             await client.connect()
             auth.armed = True

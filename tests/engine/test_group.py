@@ -20,9 +20,9 @@ from tests.engine.helpers_group import (
     group_of,
     views,
 )
-from toolkeep._engine.group import ServerGroup
-from toolkeep._rules.membership import Health
 from toolkeep.errors import ConfigError, ServerUnavailable, UnknownServer
+from toolkeep.events import Health
+from toolkeep.group import ServerGroup
 
 MANNERS: tuple[Manner, ...] = ("fine", "fails", "hangs", "astray")
 
@@ -63,6 +63,19 @@ async def test_views_keep_the_configured_order_whatever_finished_first(
 async def test_failed_servers_stay_active_when_they_are_not_to_be_dropped():
     async with group_of(fakes("fine", "fails"), drop_failed=False) as group:
         assert views(group) == ("a", "b", "ab")
+
+
+@pytest.mark.requirement("G2")
+async def test_a_server_that_cannot_be_opened_is_logged_once(caplog: pytest.LogCaptureFixture):
+    servers = fakes("fine", "fails", "hangs")
+    async with group_of(servers) as group:
+        await group.reconnect()
+        assert [server.did("connect") for server in servers] == [1, 2, 2]
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert set(caplog.messages) == {
+        "b is skipped for now: b",
+        "c is skipped for now: c: not connected within 0.2 s",
+    }
 
 
 @pytest.mark.requirement("G4")
@@ -114,7 +127,7 @@ async def test_a_server_is_refused_that_is_there_already_or_cannot_be_told_from_
     server = Nameless()
     with pytest.raises(ConfigError, match="in the group already"):
         ServerGroup([server, server])
-    with pytest.raises(ConfigError, match="cannot be a key"):
+    with pytest.raises(ConfigError, match="not hashable"):
         ServerGroup([Unhashable()])
 
 
@@ -221,3 +234,24 @@ async def test_what_is_no_servers_failure_is_raised_and_the_opening_undone(
         await group.connect_all()
     assert views(group) == ("", "", "")
     assert not any(server.is_open for server in servers)
+
+
+@pytest.mark.requirement("G2", "G7")
+async def test_a_server_that_is_named_after_its_url_is_known_without_the_secrets_in_it(
+    caplog: pytest.LogCaptureFixture,
+):
+    name = "streamable_http: https://ada:secret@example.com/mcp?token=secret#secret"
+    server = Fake(name)
+    server.parting = "fails"
+    group = group_of([server])
+    heard = Heard(group)
+    await group.connect_all()
+    assert group.status(name) == group.status("streamable_http: https://example.com/mcp?token=***")
+    await group.cleanup_all()
+    named = [getattr(event, "server", "") for event in heard]
+    assert len(named) >= 2
+    assert "closing failed" in caplog.text
+    assert "secret" not in f"{named} {group.members[0].name} {group} {caplog.text}"
+    with pytest.raises(UnknownServer) as raised:
+        group.status("another")
+    assert "secret" not in str(raised.value)

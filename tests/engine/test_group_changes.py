@@ -19,10 +19,9 @@ from tests.engine.helpers_group import (
     names,
     views,
 )
-from toolkeep._engine.group_terms import HealthChanged, Joined, Left
-from toolkeep._rules.budget import Backoff
-from toolkeep._rules.membership import Health
+from toolkeep._rules.backoff import Backoff
 from toolkeep.errors import AuthNeeded, CallRejected, Delivery, ServerUnavailable
+from toolkeep.events import Health, HealthChanged, ServerAdded, ServerRemoved
 
 # -- coming and going ---------------------------------------------------------------------------
 
@@ -44,8 +43,8 @@ async def test_servers_come_go_and_are_replaced_while_the_others_are_not_touched
         assert views(group) == ("aed", "", "aed")
         assert servers[0].did("connect") == added.did("connect") == 1
         assert servers[0].did("cleanup") == added.did("cleanup") == 0
-        assert [event.server for event in heard.of(Joined)] == ["d", "e"]
-        assert [event.server for event in heard.of(Left)] == ["b", "c"]
+        assert [event.server for event in heard.of(ServerAdded)] == ["d", "e"]
+        assert [event.server for event in heard.of(ServerRemoved)] == ["b", "c"]
     assert not any(server.is_open for server in (*servers, added, other))
 
 
@@ -66,7 +65,7 @@ async def test_the_new_one_is_open_before_the_old_one_is_closed_and_announced_wh
             "cleanup",
             "cleaned",
         ]
-        assert (Joined, [new]) in seen
+        assert (ServerAdded, [new]) in seen
         assert group.status("a").server is new
 
 

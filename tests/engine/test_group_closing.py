@@ -7,7 +7,6 @@ import pytest
 
 from tests.engine.helpers_group import (
     BOUND,
-    LONG,
     QUICK,
     Broken,
     Fake,
@@ -17,10 +16,9 @@ from tests.engine.helpers_group import (
     group_of,
     views,
 )
-from toolkeep._engine.group import ServerGroup
-from toolkeep._engine.group_owner import Owner
-from toolkeep._engine.group_terms import Left, Terms
 from toolkeep.errors import ServerUnavailable, WrongLoop
+from toolkeep.events import ServerRemoved
+from toolkeep.group import MemberTask, ServerGroup
 
 pytestmark = pytest.mark.requirement("G5")
 
@@ -38,12 +36,13 @@ async def test_closing_goes_backwards_and_on_whatever_one_server_does(parting: M
     assert (views(group), group.errors) == (("", "", ""), {})
     trouble = group.status("b").last_error
     assert isinstance(trouble, Broken if parting == "fails" else ServerUnavailable)
-    assert [event.error for event in heard.of(Left)] == [None, None, trouble, None]
+    assert [event.error for event in heard.of(ServerRemoved)] == [None, None, trouble, None]
     await group.cleanup_all()
-    assert [server.did("cleanup") for server in servers] == [1, 1, 1, 1]
+    assert [server.did("cleanup") for server in servers] == [1, 2, 1, 1]  # one is not closed yet
     servers[1].parting = "fine"
     async with group:
         assert views(group) == ("abc", "d", "abc")
+    assert [server.misused for server in servers] == [[], [], [], []]
 
 
 async def test_closing_a_group_that_was_never_opened_does_nothing():
@@ -63,24 +62,26 @@ async def test_what_was_opened_partly_is_cleaned_up_by_the_task_that_opened_it(m
 
 
 class Silent:
-    """A witness that tells nobody."""
+    """A listener that ignores everything."""
 
-    def settled(self, owner: Owner, error: BaseException | None) -> None: ...
+    def on_opened(self, task: MemberTask, error: BaseException | None) -> None: ...
 
-    def lost(self, owner: Owner, error: BaseException) -> None: ...
+    def on_lost(self, task: MemberTask, error: BaseException) -> None: ...
 
-    def ended(self, owner: Owner) -> None: ...
+    def on_ended(self, task: MemberTask) -> None: ...
 
 
 async def test_who_is_released_before_the_first_step_opens_nothing():
     server = Fake("a", "hangs")
-    terms = Terms(LONG, LONG, health_interval=None, backoff=None, suppress_cancelled=True)
-    owner = Owner(server, "a", terms, Silent(), attended=True, pulse=None)
-    owner.start()
-    owner.release()
+    settings = group_of().settings
+    task = MemberTask(
+        server, "a", settings, Silent(), awaited=True, clean_first=False, health_checks=None
+    )
+    task.start()
+    task.release()
     async with asyncio.timeout(BOUND):
-        assert await owner.over()
-    assert isinstance(owner.outcome.result(), ServerUnavailable)
+        assert await task.wait_ended()
+    assert isinstance(task.outcome.result(), ServerUnavailable)
     assert server.journal == []
 
 

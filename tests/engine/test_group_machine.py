@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.engine.helpers_group import LONG, Broken, Entry, Fake, ImpatientLoop
-from toolkeep._engine.group import ServerGroup
-from toolkeep._rules.budget import Backoff
+from toolkeep._rules.backoff import Backoff
 from toolkeep.errors import ServerUnavailable
+from toolkeep.group import ServerGroup
 
 MANNERS = st.sampled_from(["fine", "fine", "fails", "hangs", "astray"])
 PARTINGS = st.sampled_from(["fine", "fine", "fails", "hangs", "astray"])

@@ -30,7 +30,7 @@ class Town:
         proxy = await self._stack.enter_async_context(FaultProxy.to("127.0.0.1", self._server.port))
         name = f"s{len(self.proxies)}"
         self.proxies[name] = proxy
-        return Client({"name": name, "url": proxy.url(), "mode": "legacy", "max_replays": 0})
+        return Client({"name": name, "url": proxy.url(), "mode": "legacy", "max_retries": 0})
 
     async def move(self, move: str, which: int) -> None:
         names = [client.name for client in self.group.configured]

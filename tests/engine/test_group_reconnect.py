@@ -19,9 +19,9 @@ from tests.engine.helpers_group import (
     group_of,
     views,
 )
-from toolkeep._engine.group_terms import Dropped, Joined, Left
-from toolkeep._rules.membership import MemberState
+from toolkeep._rules.health import MemberState
 from toolkeep.errors import ServerUnavailable
+from toolkeep.events import ServerAdded, ServerLost, ServerRemoved
 
 
 @pytest.mark.requirement("G2")
@@ -32,14 +32,14 @@ async def test_a_failed_server_joins_by_itself_once_it_can():
     async with group:
         assert views(group) == ("a", "bc", "a")
         await heard.until(lambda: servers[1].did("connect") > 3)
-        assert names_of(heard, Joined) == ["a"]
+        assert names_of(heard, ServerAdded) == ["a"]
         servers[1].manner = servers[2].manner = "fine"
         await heard.until(lambda: group.connected == servers)
-        assert sorted(names_of(heard, Joined)) == ["a", "b", "c"]
+        assert sorted(names_of(heard, ServerAdded)) == ["a", "b", "c"]
         assert (group.failed, group.errors) == ([], {})
-        assert all(event.attempt > 1 for event in heard.of(Joined) if event.server != "a")
-        assert {type(event.error) for event in heard.of(Dropped)} == {Broken, ServerUnavailable}
-    assert names_of(heard, Left) == ["c", "b", "a"]
+        assert all(event.attempt > 1 for event in heard.of(ServerAdded) if event.server != "a")
+        assert {type(event.error) for event in heard.of(ServerLost)} == {Broken, ServerUnavailable}
+    assert names_of(heard, ServerRemoved) == ["c", "b", "a"]
     assert [server.misused for server in servers] == [[], [], []]
 
 
@@ -67,7 +67,7 @@ async def test_a_try_that_is_under_way_already_is_the_one_that_reconnecting_wait
         servers[0].connecting.clear()
         await servers[0].connecting.wait()
         tries = servers[0].did("connect")
-        assert group.status("a").state is MemberState.RETRYING
+        assert group.status("a").state is MemberState.RECONNECTING
         assert views(group) == ("", "a", "")
         again = asyncio.create_task(group.reconnect())
         await anyio.wait_all_tasks_blocked()

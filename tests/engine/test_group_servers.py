@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-import toolkeep._wire.http  # noqa: F401 - no server's time is to be spent on importing the SDK
+import toolkeep._transport.streamable_http  # noqa: F401 - no server's time is to be spent on importing the SDK
 from tests.engine.helpers_group import BOUND, QUICK, Heard
 from tests.engine.helpers_tasks import HANDSHAKE, Era, Took, every_era
 from toolkeep import AuthNeeded, Client, ServerUnavailable, ToolkeepError
-from toolkeep._engine.group import ServerGroup
-from toolkeep._engine.group_terms import HealthChanged, Joined
-from toolkeep._rules.membership import Health
+from toolkeep.events import Health, HealthChanged, ServerAdded
+from toolkeep.group import ServerGroup
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 DOWN, UNAUTHORIZED, GARBLED, HANGING, PROGRAM = (2, 9, 17), 5, 11, 14, 19
@@ -93,8 +92,8 @@ async def check_joining(town: Town, group: ServerGroup[Client], heard: Heard) ->
     del heard[:]
     for proxy in town.proxies:
         await proxy.heal()
-    await heard.until(lambda: len(heard.of(Joined)) == 3)
-    assert {event.server for event in heard.of(Joined)} == {f"s{n:02}" for n in DOWN}
+    await heard.until(lambda: len(heard.of(ServerAdded)) == 3)
+    assert {event.server for event in heard.of(ServerAdded)} == {f"s{n:02}" for n in DOWN}
     assert group.summary() == "17/20 servers healthy"
     left = (UNAUTHORIZED, GARBLED, HANGING)
     assert group.failed == [town.clients[number] for number in sorted(left)]
@@ -186,7 +185,7 @@ async def test_a_session_that_was_lost_is_replaced_once_and_not_with_every_check
 @pytest.mark.requirement("G7")
 @every_era
 async def test_a_server_that_goes_away_and_comes_back_is_down_and_healthy_again(era: Era):
-    async with watched(era, max_replays=0) as (server, proxy, group):
+    async with watched(era, max_retries=0) as (server, proxy, group):
         heard = Heard(group)
         proxy.refuse()
         proxy.kill_connections()

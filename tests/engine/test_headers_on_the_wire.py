@@ -35,7 +35,7 @@ async def seen(client: Client, **headers: str) -> dict[str, str]:
 @every_encoding
 @every_era
 async def test_a_hundred_callers_headers_are_never_mixed_up(era: Era, encoding: Encoding):
-    spec = {"neutral_headers": ["x-caller"]} if era == "legacy" else {}
+    spec = {"non_identity_headers": ["x-caller"]} if era == "legacy" else {}
     async with serving(era, encoding, spec=spec) as (server, client):
 
         async def caller(number: int) -> None:
@@ -58,7 +58,7 @@ async def test_a_hundred_callers_headers_are_never_mixed_up(era: Era, encoding: 
 @pytest.mark.requirement("H3")
 @every_era
 async def test_a_replay_and_a_cancellation_carry_the_headers_of_their_call(era: Era):
-    async with serving(era, spec={"neutral_headers": ["x-caller"]}) as (server, client):
+    async with serving(era, spec={"non_identity_headers": ["x-caller"]}) as (server, client):
         await server.script(Rule(tool="record", times=1, do=Behaviour(status=503, headers=ZERO)))
         await client.call_tool("record", headers={"x-caller": "one"})
         assert [r.headers.get("x-caller") for r in await server.requests(tool="record")] == [

@@ -18,17 +18,10 @@ from tests.engine.helpers_wire import (
     methods,
     result_for,
 )
-from toolkeep import (
-    CallOutcomeUnknown,
-    CallTimedOut,
-    Client,
-    ConfigError,
-    Delivery,
-    FailureKind,
-    ServerSpec,
-    ServerUnavailable,
-)
+from toolkeep import CallOutcomeUnknown, CallTimedOut, Client, ConfigError, ServerUnavailable
+from toolkeep.config import ServerSpec
 from toolkeep.config.spec import ConfigWarning
+from toolkeep.errors import Delivery, FailureKind
 from toolkeep.testing import ScriptedServer
 
 
@@ -87,7 +80,7 @@ async def test_an_unknown_authority_is_not_trusted_and_nothing_is_sent(
 ) -> None:
     async with (
         ScriptedServer.local(tls=here) as server,
-        client_of(server, max_replays=0) as client,
+        client_of(server, max_retries=0) as client,
     ):
         with pytest.raises(ServerUnavailable) as caught:
             await client.call_tool("echo", {"text": "hi"})
@@ -103,7 +96,7 @@ async def test_a_certificate_for_another_host_is_refused(authority: Authority) -
     tls = authority.issue("elsewhere.test").both
     async with (
         ScriptedServer.local(tls=tls) as server,
-        client_of(server, max_replays=0, tls={"ca_file": authority.file}) as client,
+        client_of(server, max_retries=0, tls={"ca_file": authority.file}) as client,
     ):
         with pytest.raises(ServerUnavailable) as caught:
             await client.connect()
@@ -117,7 +110,7 @@ async def test_an_expired_certificate_is_refused(authority: Authority) -> None:
     tls = authority.issue("127.0.0.1", until=NOW - datetime.timedelta(days=1)).both
     async with (
         ScriptedServer.local(tls=tls) as server,
-        client_of(server, max_replays=0, tls={"ca_file": authority.file}) as client,
+        client_of(server, max_retries=0, tls={"ca_file": authority.file}) as client,
     ):
         with pytest.raises(ServerUnavailable):
             await client.connect()
@@ -138,7 +131,7 @@ async def test_verification_can_be_switched_off_with_a_warning(here: tuple[str, 
 async def test_tls_spoken_to_a_plain_server_is_a_typed_error() -> None:
     async with ScriptedServer.local() as server:
         spec: dict[str, Any] = {"url": server.url.replace("http:", "https:")}
-        async with client_of(server, **spec, max_replays=0, timeouts={"connect": 0.3}) as client:
+        async with client_of(server, **spec, max_retries=0, timeouts={"connect": 0.3}) as client:
             with pytest.raises(ServerUnavailable) as caught:
                 await client.connect()
             assert caught.value.delivery is Delivery.NOT_SENT
@@ -157,7 +150,7 @@ async def test_a_client_certificate_is_shown_where_it_is_wanted(
         async with client_of(server, mode="legacy", tls=spec) as client:
             assert (await client.call_tool("any")).text == "hello"
         bare = {"ca_file": authority.file}
-        async with client_of(server, mode="legacy", tls=bare, max_replays=0) as client:
+        async with client_of(server, mode="legacy", tls=bare, max_retries=0) as client:
             with pytest.raises(ServerUnavailable) as caught:
                 await client.call_tool("any")
             assert caught.value.delivery is Delivery.NOT_SENT
@@ -248,7 +241,7 @@ async def test_a_tunnel_that_is_refused_has_sent_nothing(
     answer: bytes, authority: Authority, here: tuple[str, str]
 ) -> None:
     async with ScriptedServer.local(tls=here) as server, HttpProxy(refusal=answer) as proxy:
-        spec = {"proxy": proxy.url, "tls": {"ca_file": authority.file}, "max_replays": 0}
+        spec = {"proxy": proxy.url, "tls": {"ca_file": authority.file}, "max_retries": 0}
         async with client_of(server, **spec) as client:
             with pytest.raises(ServerUnavailable) as caught:
                 await client.call_tool("echo", {"text": "hi"})
@@ -278,7 +271,7 @@ async def test_the_calls_own_time_is_a_setting() -> None:
 async def test_the_longest_silence_is_a_setting() -> None:
     async with (
         ScriptedServer.local(encoding="sse") as server,
-        client_of(server, timeouts={"silence": 0.2}) as client,
+        client_of(server, timeouts={"read": 0.2}) as client,
     ):
         noisy = await client.call_tool("steps", {"count": 5, "gap": 0.1}, on_progress=print)
         assert noisy.text == "5 steps"
@@ -294,7 +287,7 @@ async def test_the_time_to_connect_is_a_setting() -> None:
         full.listen(0)
         port = full.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):  # the backlog is full from now on
-            spec = {"name": "kit", "max_replays": 0, "timeouts": {"connect": 0.3}}
+            spec = {"name": "kit", "max_retries": 0, "timeouts": {"connect": 0.3}}
             client = Client({**spec, "url": f"http://127.0.0.1:{port}/mcp"})
             began = time.monotonic()
             with pytest.raises(ServerUnavailable) as caught:

@@ -21,7 +21,8 @@ from tests.engine.helpers_wire import (
     result_for,
     when,
 )
-from toolkeep import CallTimedOut, Changed, Client, Connected, Event, Notice, Progress
+from toolkeep import CallTimedOut, Client
+from toolkeep.events import Changed, Connected, Event, Progress, ServerNotification
 from toolkeep.testing import ScriptedServer
 
 CHANGED = "notifications/resources/updated"
@@ -45,10 +46,10 @@ class Ear:
         return [
             event.uri if isinstance(event, Changed) else event.params.get("data")
             for event in self.events
-            if isinstance(event, Changed | Notice)
+            if isinstance(event, Changed | ServerNotification)
         ]
 
-    async def until(self, count: int, kind: Any = Changed | Notice) -> None:
+    async def until(self, count: int, kind: Any = Changed | ServerNotification) -> None:
         async with asyncio.timeout(BOUND):
             while sum(isinstance(event, kind) for event in self.events) < count:
                 self._news.clear()

@@ -4,15 +4,9 @@ from typing import Any
 
 import pytest
 
-from toolkeep import (
-    TLS,
-    Client,
-    ConfigError,
-    MemorySessionStore,
-    ServerSpec,
-    StaticKey,
-    Timeouts,
-)
+from toolkeep import Client, ConfigError
+from toolkeep.auth import StaticKey
+from toolkeep.config import TLS, ServerSpec, Timeouts
 from toolkeep.config.spec import ConfigWarning
 
 GOOD: dict[str, Any] = {"url": "http://127.0.0.1:9/mcp", "name": "kit"}
@@ -84,7 +78,7 @@ def test_plain_http_on_this_machine_is_no_warning(url: str) -> None:
 
 
 @pytest.mark.parametrize("server", [{"command": "python"}, {"server": print}], ids=str)
-@pytest.mark.parametrize("given", [{"store": MemorySessionStore()}, {"auth": StaticKey("k")}])
+@pytest.mark.parametrize("given", [{"auth": StaticKey("k")}])
 @pytest.mark.requirement("C3")
 def test_what_only_http_can_have_is_a_mistake_elsewhere(
     server: dict[str, Any], given: dict[str, Any]

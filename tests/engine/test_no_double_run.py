@@ -7,7 +7,7 @@ does, and a call that failed harmlessly never ran.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -24,14 +24,12 @@ from toolkeep import (
     CallRejected,
     CallResult,
     Client,
-    Delivery,
-    Event,
-    Failure,
-    FailureKind,
-    Replaying,
     ToolkeepError,
 )
-from toolkeep._rules.recovery import Channel, Standing, Step, decide
+from toolkeep._rules.recovery import ConnectionAction, RetryContext, TransportKind, decide
+from toolkeep.auth import AuthRequest, Challenge
+from toolkeep.errors import Delivery, Failure, FailureKind
+from toolkeep.events import Event, Retrying
 from toolkeep.testing import FaultProxy, Rule, ScriptedServer
 
 MAX_REPLAYS = 1
@@ -67,21 +65,21 @@ class Expected:
 def expected(case: Case) -> Expected:
     """Walk the rules as a call would: until they say "raise", or the trouble has passed."""
     failure, safety = case.trouble.failure(case.era), case.safety
-    already: set[Step] = set()
+    already: set[ConnectionAction] = set()
     least = most = 0
     for attempt in itertools.count(1):
         least += case.trouble.runs or 0
         most += 1 if case.trouble.runs is None else case.trouble.runs
-        standing = Standing(
-            channel=Channel.REQUESTS,
+        standing = RetryContext(
+            transport=TransportKind.REQUEST_RESPONSE,
             policy=safety.policy,
             repeatable=safety.repeatable,
-            replays_left=MAX_REPLAYS - (attempt - 1),
-            already=frozenset(already),
+            retries_left=MAX_REPLAYS - (attempt - 1),
+            tried=frozenset(already),
         )
         decision = decide(failure, standing, backoff=0.1)
-        already.add(decision.connection)
-        if decision.replay_after is None:
+        already.add(decision.action)
+        if decision.retry_delay is None:
             return Expected(attempt, (least, most), error_type(failure), failure.delivery)
         if not case.lasting:
             return Expected(attempt + 1, (least + 1, most + 1), None, Delivery.ANSWERED)
@@ -102,10 +100,10 @@ def error_type(failure: Failure) -> type[ToolkeepError]:
 class Willing:
     """An authorizer that always has another idea."""
 
-    async def headers(self, server: str, principal: str | None, method: str, url: str) -> Any:
+    async def headers(self, request: AuthRequest) -> Any:
         return {}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return True
 
 
@@ -113,9 +111,9 @@ async def outcome_of(case: Case) -> tuple[CallResult | ToolkeepError, int]:
     """Make the trouble happen to one call; what came of it, and how often its tool ran."""
     trouble, tool = case.trouble, case.safety.tool
     settings: dict[str, Any] = {
-        "max_replays": MAX_REPLAYS,
+        "max_retries": MAX_REPLAYS,
         "max_result_bytes": 200_000,
-        "replay_tools": {ALWAYS: "always", NEVER: "never"},
+        "retry_tools": {ALWAYS: "always", NEVER: "never"},
         **trouble.settings,
     }
     async with AsyncExitStack() as stack:
@@ -142,7 +140,7 @@ def again(case: Case, proxy: FaultProxy) -> Callable[[Event], None]:
     healing: set[asyncio.Task[None]] = set()
 
     def on_event(event: Event) -> None:
-        if not isinstance(event, Replaying):
+        if not isinstance(event, Retrying):
             return
         if not case.lasting:
             healing.add(asyncio.create_task(proxy.heal()))

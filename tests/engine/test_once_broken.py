@@ -33,11 +33,11 @@ from toolkeep import (
     CallTimedOut,
     Client,
     ConfigError,
-    Delivery,
     InvalidArguments,
     InvalidResult,
     ToolkeepError,
 )
+from toolkeep.errors import Delivery
 from toolkeep.testing import ScriptedServer
 
 
@@ -184,7 +184,7 @@ async def test_what_has_not_left_of_a_request_never_leaves_after_it_was_given_up
     peer = Slow()
     server = await asyncio.start_server(peer.attend, "127.0.0.1", 0, limit=1 << 16)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-    client = Client({"url": url, "max_replays": 0}, mode="legacy")
+    client = Client({"url": url, "max_retries": 0}, mode="legacy")
     await client.connect()
     arguments = {"text": "x" * BIG}
     call = asyncio.ensure_future(client.call_tool("echo", arguments, timeout=0.5))
@@ -348,7 +348,7 @@ async def test_odd_fields_before_an_answer_do_no_harm(before: bytes):
 
 
 async def test_a_wait_that_no_calendar_knows_is_no_wait():
-    async with ScriptedServer.local() as server, client_of(server, max_replays=0) as client:
+    async with ScriptedServer.local() as server, client_of(server, max_retries=0) as client:
         await client.connect()
         never = {"retry-after": f"Mon, 01 Jan 2024 00:00:00 +{'9' * 20}"}
         await server.script(when(tool="echo", status=429, headers=never))

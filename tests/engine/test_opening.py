@@ -253,7 +253,7 @@ async def test_a_client_is_not_initialized_while_the_handshake_is_under_way():
 async def test_after_a_failed_handshake_there_is_no_session(
     step: str, answer: Behaviour, kind: type[ToolkeepError]
 ):
-    settings = {"mode": "legacy", "max_replays": 0}
+    settings = {"mode": "legacy", "max_retries": 0}
     async with talking(settings, era="legacy") as (server, client):
         await server.script(Rule(method=step, times=1, do=answer))
         assert isinstance(await failure_of(quick(client)), kind)

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -16,13 +15,12 @@ from toolkeep import (
     CallOutcomeUnknown,
     CallRejected,
     CallTimedOut,
-    Delivery,
-    Event,
-    FailureKind,
-    Replaying,
     ServerUnavailable,
     ToolkeepError,
 )
+from toolkeep.auth import AuthRequest, Challenge
+from toolkeep.errors import Delivery, FailureKind
+from toolkeep.events import Event, Retrying
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P1")
@@ -50,7 +48,12 @@ ERRORS = [
 @pytest.mark.parametrize("kind", ERRORS)
 def test_every_error_can_be_asked_whether_the_call_ran(kind: type[ToolkeepError]):
     given = {"server": "kit", "delivery": Delivery.REFUSED, "result": {}, "tool": "record"}
-    given |= {"requests": {}, "store": "memory:", "candidates": ("a.record", "b.record")}
+    given |= {
+        "attempts": 1,
+        "requests": {},
+        "store": "memory:",
+        "candidates": ("a.record", "b.record"),
+    }
     wanted = inspect.signature(kind.__init__).parameters
     error = kind("trouble", **{name: value for name, value in given.items() if name in wanted})
     assert isinstance(error.delivery, Delivery)
@@ -77,7 +80,7 @@ def test_every_error_can_be_asked_whether_the_call_ran(kind: type[ToolkeepError]
 async def test_a_later_refusal_never_hides_an_earlier_doubt(
     era: Any, encoding: Any, later: Behaviour
 ):
-    async with talking({"max_replays": 1}, era=era, encoding=encoding) as (server, client):
+    async with talking({"max_retries": 1}, era=era, encoding=encoding) as (server, client):
         await client.list_tools()
         await server.script(*first_lost_then(later))
         error = await failure_of(client.call_tool(TOOL, {"key": KEY}))
@@ -93,7 +96,7 @@ async def test_a_server_that_is_gone_at_the_replay_does_not_hide_an_earlier_doub
     async with (
         ScriptedServer.local(era=era) as server,
         FaultProxy.to("127.0.0.1", server.port) as proxy,
-        client_for(proxy.url(), {"max_replays": 1}) as client,
+        client_for(proxy.url(), {"max_retries": 1}) as client,
     ):
         await client.list_tools()
         await server.script(Rule(tool=TOOL, do=LOST_ANSWER))
@@ -106,12 +109,12 @@ async def test_a_server_that_is_gone_at_the_replay_does_not_hide_an_earlier_doub
 
 
 def go_away(event: Event, proxy: FaultProxy) -> None:
-    if isinstance(event, Replaying):
+    if isinstance(event, Retrying):
         proxy.refuse()
 
 
 async def test_a_failed_replacement_does_not_hide_an_earlier_doubt():
-    async with talking({"max_replays": 2}, era="legacy") as (server, client):
+    async with talking({"max_retries": 2}, era="legacy") as (server, client):
         await client.list_tools()
         gone = Rule(method="initialize", do=Behaviour(status=400, body="bad"))
         await server.script(*first_lost_then(Behaviour(status=404)), gone)
@@ -135,12 +138,12 @@ class Forgetful:
 
     fails = False
 
-    async def headers(self, server: str, principal: str | None, method: str, url: str) -> Any:
+    async def headers(self, request: AuthRequest) -> Any:
         if self.fails:
             raise LookupError("no token today")
         return {}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 
@@ -155,7 +158,7 @@ async def test_an_authorizer_that_fails_at_the_replay_does_not_hide_an_earlier_d
 
 
 def forget(event: Event, auth: Forgetful) -> None:
-    auth.fails = isinstance(event, Replaying)
+    auth.fails = isinstance(event, Retrying)
 
 
 async def test_a_deadline_that_passes_before_the_replay_does_not_hide_an_earlier_doubt():
@@ -166,7 +169,7 @@ async def test_a_deadline_that_passes_before_the_replay_does_not_hide_an_earlier
         crowd: set[asyncio.Task[Any]] = set()
 
         def take_the_only_place(event: Event) -> None:
-            if isinstance(event, Replaying) and not crowd:
+            if isinstance(event, Retrying) and not crowd:
                 crowd.add(asyncio.create_task(client.call_tool("slow", {"seconds": 60})))
 
         client.observe(take_the_only_place, listen=False)
@@ -174,7 +177,7 @@ async def test_a_deadline_that_passes_before_the_replay_does_not_hide_an_earlier
         assert isinstance(error, CallTimedOut)
         assert error.delivery is Delivery.UNKNOWN
         assert await server.executions(KEY) == 1
-        await server.hurry()
+        await server.skip_delays()
         await asyncio.wait_for(crowd.pop(), 5.0)
 
 
@@ -214,7 +217,7 @@ async def test_a_deadline_that_passes_while_waiting_for_a_place_is_not_delivered
         assert isinstance(error, CallNotSentInTime)
         assert error.delivery is Delivery.NOT_SENT
         assert not first.done()
-        await server.hurry()
+        await server.skip_delays()
         await asyncio.wait_for(first, 5.0)
         assert await server.executions(KEY) == 0
 
@@ -222,7 +225,7 @@ async def test_a_deadline_that_passes_while_waiting_for_a_place_is_not_delivered
 @pytest.mark.requirement("P3")
 async def test_a_deadline_that_passes_on_an_address_that_never_answers_is_not_delivered():
     async with ScriptedServer.local() as server, FaultProxy.to("127.0.0.1", server.port) as proxy:
-        proxy.deaf()
+        proxy.stall()
         client = client_for(proxy.url())
         error = await failure_of(client.call_tool("record", {"key": KEY}, timeout=0.3))
         assert isinstance(error, CallNotSentInTime)
@@ -251,7 +254,7 @@ async def test_a_deadline_that_passes_at_the_server_is_unknown_and_never_replaye
 async def test_a_server_that_is_not_there_is_unavailable_and_nothing_was_delivered():
     async with ScriptedServer.local() as server, FaultProxy.to("127.0.0.1", server.port) as proxy:
         proxy.refuse()
-        async with aclosing(client_for(proxy.url(), {"max_replays": 1})) as client:
+        async with aclosing(client_for(proxy.url(), {"max_retries": 1})) as client:
             error = await failure_of(client.call_tool("record", {"key": KEY}))
             assert isinstance(error, ServerUnavailable)
             assert error.delivery is Delivery.NOT_SENT
@@ -282,7 +285,7 @@ async def test_a_tool_that_fails_has_answered(era: Any, encoding: Any):
 async def test_other_requests_tell_the_truth_as_well(
     answer: Behaviour, kind: type[ToolkeepError], delivery: Delivery, method: str
 ):
-    async with talking({"max_replays": 0}) as (server, client):
+    async with talking({"max_retries": 0}) as (server, client):
         await client.connect()
         await server.script(Rule(method=method, do=answer))
         error = await failure_of(client.request(method))

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -21,15 +23,13 @@ from toolkeep import (
     CallError,
     CallNotDelivered,
     CallRejected,
-    Changed,
     Client,
-    Connected,
-    Disconnected,
-    Event,
     InvalidArguments,
     RemoteProtocolError,
+    Runtime,
     ToolkeepError,
 )
+from toolkeep.events import Changed, Connected, Disconnected, Event
 from toolkeep.testing import ScriptedServer
 
 LIST_CHANGED = "notifications/tools/list_changed"
@@ -60,16 +60,62 @@ async def test_all_pages_are_one_list(era: Era, encoding: Encoding, size: int | 
 
 
 @both_eras
-@pytest.mark.parametrize("cursor", ["again", 7])
-async def test_pages_without_end_are_the_servers_fault(era: Era, cursor: object) -> None:
-    page = {"tools": [named("one")], "nextCursor": cursor, "resultType": "complete"}
+async def test_pages_without_end_are_an_error_to_a_strict_client(era: Era) -> None:
+    page = {"tools": [named("one")], "nextCursor": "again", "resultType": "complete"}
     page |= {"ttlMs": 0, "cacheScope": "public"}
-    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+    async with ScriptedServer.local(era=era) as server, strict_client(server, era) as client:
         await server.script(when("tools/list", result=page))
         with pytest.raises(RemoteProtocolError):
             await client.list_tools()
         assert (await methods(server)).count("tools/list") <= 2
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+@both_eras
+@pytest.mark.parametrize(
+    "cursors", [["again", "again"], ["a", "b", "a"], ["", "a", ""]], ids=["same", "circle", "empty"]
+)
+@pytest.mark.requirement("T1")
+async def test_pages_without_end_are_used_as_far_as_they_were_read(
+    era: Era, cursors: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        for number, cursor in enumerate(cursors):
+            page = {**HINTS, "prompts": [{"name": f"p{number}"}], "nextCursor": cursor}
+            await server.script(when("prompts/list", times=1, result=page))
+        found = await client.list_prompts()
+        assert [one.name for one in found] == [f"p{number}" for number in range(len(cursors))]
+        assert (await methods(server)).count("prompts/list") == len(cursors)
+    assert f"repeats a cursor, so its pages would never end; the {len(found)} items" in caplog.text
+
+
+@both_eras
+@pytest.mark.requirement("T1")
+async def test_pages_without_end_that_hold_nothing_are_the_servers_fault(era: Era) -> None:
+    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+        await server.script(when("tools/list", result={**HINTS, "tools": [], "nextCursor": "a"}))
+        with pytest.raises(RemoteProtocolError):
+            await client.list_tools()
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_the_servers_of_a_strict_runtime_may_not_repeat_a_cursor() -> None:
+    page = {**HINTS, "tools": [named("one")], "nextCursor": "again"}
+    async with ScriptedServer.local() as server:
+        await server.script(when("tools/list", result=page))
+        async with Runtime({"kit": server.spec}) as runtime:
+            assert [tool.name for tool in runtime.catalogue.tools if tool.server == "kit"] == [
+                "kit.one"
+            ]
+        with pytest.raises(RemoteProtocolError):
+            async with Runtime({"kit": server.spec}, strict=True):
+                pass
+
+
+@asynccontextmanager
+async def strict_client(server: ScriptedServer, era: Era) -> AsyncIterator[Client]:
+    async with aclosing(Client({"url": server.url, "mode": era}, strict=True)) as client:
+        yield client
 
 
 @both_eras
@@ -418,7 +464,7 @@ async def test_a_server_that_refuses_its_own_empty_cursor_has_listed_all(
 @pytest.mark.parametrize("cursor", ["again", "", 7, False, 0, ["x"]])
 @pytest.mark.requirement("T1")
 async def test_a_cursor_that_leads_nowhere_is_the_servers_fault(era: Era, cursor: object) -> None:
-    async with ScriptedServer.local(era=era) as server, client_of(server, mode=era) as client:
+    async with ScriptedServer.local(era=era) as server, strict_client(server, era) as client:
         for number in range(5):
             page = {**HINTS, "tools": [named(f"t{number}")], "nextCursor": cursor}
             await server.script(when("tools/list", times=1, result=page))
@@ -431,7 +477,7 @@ async def test_a_cursor_that_leads_nowhere_is_the_servers_fault(era: Era, cursor
 async def test_the_pages_of_a_list_share_one_budget_of_replays(era: Era) -> None:
     async with (
         ScriptedServer.local(era=era) as server,
-        client_of(server, mode=era, max_replays=2) as client,
+        client_of(server, mode=era, max_retries=2) as client,
     ):
         await client.connect()
         for number in range(4):

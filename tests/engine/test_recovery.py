@@ -19,12 +19,11 @@ from toolkeep import (
     CallOutcomeUnknown,
     CallRejected,
     Client,
-    Delivery,
-    FailureKind,
     ServerUnavailable,
-    SessionRow,
     ToolkeepError,
 )
+from toolkeep.client import SessionLostRule
+from toolkeep.errors import Delivery, FailureKind
 from toolkeep.testing import ALL_LOSSES, Behaviour, Rule, ScriptedServer, SessionLoss
 
 REPLACEMENT = ["initialize", "notifications/initialized"]
@@ -130,9 +129,9 @@ async def test_a_404_that_answers_nobody_is_a_lost_session(about: Any):
 @pytest.mark.requirement("S5")
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_user_can_say_what_else_means_that_the_session_is_gone(known: bool):
-    rows = [SessionRow("our gateway", status=410, pattern="fishing")] if known else []
+    rows = [SessionLostRule("our gateway", status=410, pattern="fishing")] if known else []
     options: dict[str, Any] = {"era": "legacy", "session_loss": GONE_FISHING}
-    async with talking(session_rows=rows, **options) as (server, client):
+    async with talking(session_lost_rules=rows, **options) as (server, client):
         await opened(server, client)
         await server.forget_sessions()
         (outcome,) = await together(record(client, "fish"))
@@ -183,7 +182,7 @@ def ran(status: int, code: int, text: str, **more: Any) -> Behaviour:
 async def test_a_call_answered_in_words_about_a_session_runs_once(
     replay: str, status: int, code: int, text: str
 ):
-    async with talking({"replay": replay}, era="legacy") as (server, client):
+    async with talking({"retry": replay}, era="legacy") as (server, client):
         session = await opened(server, client)
         await server.script(Rule(tool="record", do=ran(status, code, text)))
         error = await failure_of(record(client, "pay"))
@@ -200,7 +199,7 @@ async def test_a_call_answered_in_words_about_a_session_runs_once(
 @pytest.mark.parametrize("code", [-32020, -32022])
 @pytest.mark.parametrize("status", [200, 400])
 async def test_a_legacy_servers_own_code_sends_nothing_again(code: int, status: int):
-    async with talking({"replay": "never"}, era="legacy") as (server, client):
+    async with talking({"retry": "never"}, era="legacy") as (server, client):
         session = await opened(server, client)
         await server.script(Rule(tool="record", do=ran(status, code, "a meaning of its own")))
         error = await failure_of(record(client, "pay"))
@@ -234,9 +233,9 @@ async def test_a_session_that_its_check_finds_gone_is_replaced_and_the_call_is_n
 
 
 @pytest.mark.requirement("S5", "P2")
-@pytest.mark.parametrize("policy", [{"replay": "safe"}, {"replay_tools": {"record": "always"}}])
+@pytest.mark.parametrize("policy", [{"retry": "safe"}, {"retry_tools": {"record": "always"}}])
 async def test_a_call_that_may_be_repeated_goes_again_once_the_session_is_found_gone(policy: Any):
-    tool = "record_read_only" if "replay" in policy else "record"
+    tool = "record_read_only" if "retry" in policy else "record"
     async with talking(policy, era="legacy", session_loss=UNHEARD_OF) as (server, client):
         await client.list_tools()
         await opened(server, client)
@@ -247,7 +246,7 @@ async def test_a_call_that_may_be_repeated_goes_again_once_the_session_is_found_
 
 @pytest.mark.requirement("S5", "P1")
 async def test_a_doubted_call_that_was_sent_again_and_lost_has_an_unknown_outcome():
-    settings = {"replay": "always", "max_replays": 1}
+    settings = {"retry": "always", "max_retries": 1}
     async with talking(settings, era="legacy", session_loss=UNHEARD_OF) as (server, client):
         await opened(server, client)
         await server.forget_sessions()
@@ -294,7 +293,7 @@ async def test_a_check_waits_for_its_place_in_line():
         second = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await server.requests("tools/call", "slow", at_least=1)
         assert "ping" not in methods(await server.requests())
-        await server.hurry()
+        await server.skip_delays()
         paid, slept = await together(first, second)
         assert isinstance(paid, CallRejected)
         assert slept.text == "done"
@@ -350,7 +349,7 @@ async def test_calls_that_run_on_the_old_session_finish_there(encoding: Any):
         await record(client, "new")
         assert not any(call.done() for call in slow)
         assert client.session_id != old
-        await server.hurry()
+        await server.skip_delays()
         results = await together(*slow)
         assert [(result.text, result.attempts) for result in results] == [("done", 1)] * 3
         assert [await server.executions(key) for key in keys] == [1, 1, 1]
@@ -374,7 +373,7 @@ async def test_a_session_that_is_given_up_is_ended_only_after_its_last_call():
         assert client.session_id not in (None, old)
         assert not slow.done()
         assert "DELETE" not in methods(await server.requests())
-        await server.hurry()
+        await server.skip_delays()
         assert [result.text for result in await together(slow)] == ["done"]
         new = client.session_id
         await client.aclose()
@@ -402,7 +401,7 @@ async def test_a_session_that_is_given_up_is_ended_only_after_its_last_call():
     ],
 )
 async def test_a_failed_replacement_leaves_the_client_usable(step: str, trouble: Behaviour):
-    async with talking({"max_replays": 1}, era="legacy") as (server, client):
+    async with talking({"max_retries": 1}, era="legacy") as (server, client):
         await opened(server, client)
         await server.forget_sessions()
         await server.script(Rule(method=step, times=1, do=trouble))
@@ -417,7 +416,7 @@ async def test_a_failed_replacement_leaves_the_client_usable(step: str, trouble:
 
 @pytest.mark.requirement("S7")
 async def test_a_replacement_that_fails_once_costs_the_call_nothing_but_a_replay():
-    async with talking({"max_replays": 2}, era="legacy") as (server, client):
+    async with talking({"max_retries": 2}, era="legacy") as (server, client):
         await opened(server, client)
         await server.forget_sessions()
         await server.script(Rule(method="initialize", times=1, do=Behaviour(status=503)))
@@ -427,7 +426,7 @@ async def test_a_replacement_that_fails_once_costs_the_call_nothing_but_a_replay
 
 @pytest.mark.requirement("S7")
 async def test_a_session_that_is_lost_during_its_own_handshake_is_replaced_as_well():
-    async with talking({"max_replays": 1}, era="legacy") as (server, client):
+    async with talking({"max_retries": 1}, era="legacy") as (server, client):
         elsewhere = Rule(method="notifications/initialized", times=1, do=Behaviour(status=404))
         await server.script(elsewhere)
         assert (await record(client, "patient")).attempts == 2
@@ -438,7 +437,7 @@ async def test_a_session_that_is_lost_during_its_own_handshake_is_replaced_as_we
 @pytest.mark.parametrize("replays", [0, 1, 2, 3])
 @pytest.mark.parametrize("status", [404, 429])
 async def test_max_replays_is_honoured_exactly(replays: int, status: int):
-    async with talking({"max_replays": replays}, era="legacy") as (server, client):
+    async with talking({"max_retries": replays}, era="legacy") as (server, client):
         await opened(server, client)
         wait = {"retry-after": "0"} if status == 429 else None
         gone = Behaviour(status=status, headers=wait)
@@ -471,7 +470,7 @@ async def test_an_error_outside_of_the_table_reaches_the_caller_unchanged(encodi
 
 @pytest.mark.requirement("S4", "P9")
 async def test_stranded_sessions_are_left_and_new_ones_are_served():
-    async with talking({"max_replays": 0}, era="legacy") as (server, client):
+    async with talking({"max_retries": 0}, era="legacy") as (server, client):
         old = await opened(server, client)
         await server.strand_sessions()
         error = await failure_of(record(client, "lost"))

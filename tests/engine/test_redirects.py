@@ -149,7 +149,7 @@ async def test_a_redirect_out_of_the_origin_is_not_followed(
 ) -> None:
     async with ScriptedServer.local() as elsewhere, ScriptedServer.local(era=era) as server:
         target = location.format(port=elsewhere.port)
-        async with client_of(server, mode=era, api_key="hush", max_replays=0) as client:
+        async with client_of(server, mode=era, api_key="hush", max_retries=0) as client:
             if not opening:
                 await client.connect()
             await server.script(when(status=307, redirect=target))

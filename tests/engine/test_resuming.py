@@ -6,20 +6,18 @@ import pytest
 
 from tests.engine.helpers_resuming import Store, client_at, echo, legacy, used
 from tests.engine.support import methods
-from toolkeep import (
-    Client,
-    Connected,
-    MemorySessionStore,
-)
+from toolkeep import Client
+from toolkeep.events import Connected
+from toolkeep.state import MemoryStore
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
-from toolkeep.testing.losses import ALL_LOSSES
+from toolkeep.testing.session_loss import ALL_LOSSES
 
 pytestmark = pytest.mark.requirement("S11")
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_taking_up_a_session_costs_no_request(mode: Any):
-    store = MemorySessionStore()
+    store = MemoryStore()
     async with legacy() as server:
         first = await used(client_at(server, store, mode=mode))
         await server.clear()
@@ -38,7 +36,7 @@ async def test_taking_up_a_session_costs_no_request(mode: Any):
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
 @pytest.mark.requirement("S12")
 async def test_the_version_that_was_agreed_on_is_kept(version: str):
-    store = MemorySessionStore()
+    store = MemoryStore()
     async with legacy(protocol_version=version) as server:
         await used(client_at(server, store))
         await server.clear()
@@ -51,13 +49,13 @@ async def test_the_version_that_was_agreed_on_is_kept(version: str):
 
 async def test_a_client_that_was_closed_goes_on_with_its_session():
     async with legacy() as server:
-        client = client_at(server, MemorySessionStore())
+        client = client_at(server, MemoryStore())
         assert await used(client) == await used(client)
         assert methods(await server.requests()).count("initialize") == 1
 
 
 async def test_whoever_watches_is_told_of_the_connection():
-    store, events = MemorySessionStore(), []
+    store, events = MemoryStore(), []
     async with legacy() as server:
         session = await used(client_at(server, store))
         client = client_at(server, store)
@@ -79,12 +77,12 @@ async def test_an_expired_session_costs_two_requests_and_the_call_is_replayed(lo
         seen = methods(await server.requests())
         assert seen == ["tools/call", "initialize", "notifications/initialized", "tools/call"]
         assert await server.executions("echo") == 2
-        assert store.sessions == [second] != [first]
+        assert await store.sessions() == [second] != [first]
 
 
 @pytest.mark.parametrize("what", ["a list", "a ping"])
 async def test_any_first_request_finds_out_that_the_session_is_gone(what: str):
-    store = MemorySessionStore()
+    store = MemoryStore()
     async with legacy() as server:
         await used(client_at(server, store))
         await server.forget_sessions()
@@ -103,7 +101,7 @@ async def test_closing_ends_a_stored_session_only_when_told_to(terminate: bool |
         session = await used(client_at(server, store, terminate_on_close=terminate))
         deleted = [seen for seen in await server.requests() if seen.http_method == "DELETE"]
         assert [seen.session_id for seen in deleted] == ([session] if terminate else [])
-        assert store.sessions == ([] if terminate else [session])
+        assert await store.sessions() == ([] if terminate else [session])
 
 
 async def test_a_session_that_was_taken_up_can_be_ended_at_once():
@@ -116,7 +114,7 @@ async def test_a_session_that_was_taken_up_can_be_ended_at_once():
         (deleted,) = await server.requests()
         assert (deleted.http_method, deleted.session_id) == ("DELETE", session)
         assert deleted.headers["mcp-protocol-version"] == "2025-11-25"
-        assert store.sessions == []
+        assert await store.sessions() == []
 
 
 async def test_without_a_store_closing_ends_the_session_unless_told_otherwise():
@@ -145,4 +143,4 @@ async def test_a_client_of_the_modern_era_takes_up_no_legacy_session():
         await used(client_at(server, store, mode="legacy"))
         async with client_at(server, store, mode="modern") as client:
             assert client.era == "modern"
-        assert len(store.kept) == 1
+        assert len(await store.records()) == 1

@@ -9,48 +9,72 @@ import pytest
 
 from tests.engine.helpers_resuming import Store, client_at, echo, legacy, used
 from tests.engine.support import methods, together
-from toolkeep import (
-    Client,
-    ConfigError,
-    MemorySessionStore,
-    NotPermitted,
-)
+from toolkeep import Client, ConfigError, NotPermitted
+from toolkeep.auth import AuthRequest, Challenge
+from toolkeep.state import MemoryStore
 from toolkeep.testing import Recorded, ScriptedServer
 
 pytestmark = pytest.mark.requirement("S11")
 
 
-async def test_of_two_clients_that_open_at_once_one_is_kept_and_neither_is_disturbed():
+async def test_of_clients_that_open_at_once_one_opens_and_the_others_take_it_up():
     store = Store()
-    async with legacy(initialize_delay=0.1) as server, AsyncExitStack() as stack:
-        clients = [client_at(server, store) for _ in range(2)]
+    async with legacy(initialize_delay=0.2) as server, AsyncExitStack() as stack:
+        clients = [client_at(server, store) for _ in range(5)]
         for client in clients:
             stack.push_async_callback(client.aclose)
         await together(*(client.connect() for client in clients))
-        assert len({client.session_id for client in clients}) == 2
-        assert store.sessions[0] in [client.session_id for client in clients]
-        await together(*(echo(client) for client in clients))
-        await stack.aclose()
-        (deleted,) = [seen for seen in await server.requests() if seen.http_method == "DELETE"]
-        assert deleted.session_id not in store.sessions
-        assert await used(client_at(server, store)) == store.sessions[0]
-
-
-async def test_those_who_lose_a_shared_session_together_end_with_one_that_is_kept():
-    store = Store()
-    async with legacy(initialize_delay=0.05) as server, AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(client_at(server, store)) for _ in range(3)]
         assert len({client.session_id for client in clients}) == 1
+        await together(*(echo(client) for client in clients))
+        assert methods(await server.requests()).count("initialize") == 1
+
+
+async def test_those_who_lose_a_shared_session_together_open_one():
+    store = Store()
+    async with legacy(initialize_delay=0.2) as server, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(client_at(server, store)) for _ in range(3)]
+        for _ in range(2):
+            await server.forget_sessions()
+            assert await together(*(echo(client) for client in clients * 3)) == [None] * 9
+            assert {client.session_id for client in clients} == set(await store.sessions())
+        assert methods(await server.requests()).count("initialize") == 3
+
+
+async def test_a_process_that_dies_while_it_opens_holds_the_others_up_for_a_moment():
+    store = Store()
+    async with legacy() as server:
+        session = await used(client_at(server, store))
+        ((key, _),) = (await store.records()).items()
         await server.forget_sessions()
-        assert await together(*(echo(client) for client in clients * 3)) == [None] * 9
-        (kept,) = store.sessions
-        assert kept in {client.session_id for client in clients}
-        assert methods(await server.requests()).count("initialize") <= 1 + len(clients)
-        assert await used(client_at(server, store)) == kept
+        assert await store.lease(f"{key}:opening", 0.3) is not None  # and never released
+        assert await used(client_at(server, store)) != session
+
+
+async def test_an_opening_waits_for_another_no_longer_than_it_may_take_itself():
+    store = Store()
+    async with legacy() as server:
+        await used(client_at(server, store))
+        ((key, _),) = (await store.records()).items()
+        await server.forget_sessions()
+        assert await store.lease(f"{key}:opening", 60) is not None
+        impatient = {"timeouts": {"connect": 0.3}}
+        assert await used(client_at(server, store, settings=impatient))
+
+
+async def test_where_there_is_no_session_the_openings_do_not_wait_for_each_other():
+    store = Store()
+    async with (
+        ScriptedServer.local(era="legacy", sessions=False, initialize_delay=0.3) as server,
+        AsyncExitStack() as stack,
+    ):
+        await used(client_at(server, store))
+        store.asked.clear()
+        await stack.enter_async_context(client_at(server, store))
+        assert "lease" not in store.asked
 
 
 async def test_the_second_to_notice_a_loss_takes_up_what_the_first_has_opened():
-    store = MemorySessionStore()
+    store = MemoryStore()
     async with legacy() as server:
         async with client_at(server, store) as first, client_at(server, store) as second:
             await server.forget_sessions()
@@ -61,7 +85,7 @@ async def test_the_second_to_notice_a_loss_takes_up_what_the_first_has_opened():
 
 
 async def test_requests_of_clients_that_share_a_session_have_different_numbers():
-    store = MemorySessionStore()
+    store = MemoryStore()
     async with legacy() as server, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(client_at(server, store)) for _ in range(3)]
         await together(*(echo(client) for client in clients * 5))
@@ -91,7 +115,7 @@ async def test_those_who_could_not_share_a_session_have_records_of_their_own():
     ]
     async with legacy() as server:
         first = [await used(client_at(server, store, **each)) for each in options]
-        assert len(set(first)) == len(store.kept) == len(options)
+        assert len(set(first)) == len(await store.records()) == len(options)
         assert [await used(client_at(server, store, **each)) for each in options] == first
         assert methods(await server.requests()).count("initialize") == len(options)
 
@@ -100,7 +124,9 @@ async def test_a_store_that_mixes_up_its_records_gives_nobody_the_session_of_ano
     store = Store()
     async with legacy() as server:
         sessions = [await used(client_at(server, store, principal=name)) for name in ("ann", "bob")]
-        store.kept = dict(zip(store.kept, reversed(store.kept.values()), strict=True))
+        kept = await store.records()
+        for key, record in zip(kept, reversed(kept.values()), strict=True):
+            await store.replace(key, record)
         for name in ("ann", "bob"):
             assert await used(client_at(server, store, principal=name)) not in sessions
 
@@ -111,23 +137,21 @@ class Tokens:
     def __init__(self) -> None:
         self._numbers = itertools.count()
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {principal}-{next(self._numbers)}"}
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {request.principal}-{next(self._numbers)}"}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 
 def test_an_authorizer_needs_a_principal_for_its_sessions_to_be_stored():
     with pytest.raises(ConfigError) as caught:
-        Client("http://127.0.0.1:1/mcp", store=MemorySessionStore(), auth=Tokens())
+        Client("http://127.0.0.1:1/mcp", state=MemoryStore(), auth=Tokens())
     assert caught.value.key == "principal"
 
 
 async def test_a_principal_keeps_its_session_whatever_its_token():
-    store = MemorySessionStore()
+    store = MemoryStore()
     async with legacy() as server:
         sessions = [
             await used(client_at(server, store, auth=Tokens(), principal=name))
@@ -140,13 +164,13 @@ async def test_a_principal_keeps_its_session_whatever_its_token():
 @pytest.mark.requirement("H3")
 async def test_a_call_for_somebody_in_particular_is_refused_where_sessions_are_nobodys():
     async with legacy() as server:
-        async with client_at(server, MemorySessionStore()) as client:
+        async with client_at(server, MemoryStore()) as client:
             await server.clear()
             with pytest.raises(NotPermitted):
                 await echo(client, headers={"x-user": "ann"})
             assert await server.requests() == []
             await echo(client, headers={"traceparent": "00-1-1-00"})
-        named = client_at(server, MemorySessionStore(), principal="ann")
+        named = client_at(server, MemoryStore(), principal="ann")
         async with named as client:
             await echo(client, headers={"x-user": "ann"})
 
@@ -158,7 +182,7 @@ async def test_where_there_is_no_session_none_is_kept(kind: str):
     async with ScriptedServer.local(**options) as server:
         for _ in range(2):
             assert await used(client_at(server, store)) is None
-        assert store.kept == {}
+        assert await store.records() == {}
 
 
 async def test_a_session_over_http_and_sse_ends_with_its_stream_and_is_not_kept():
@@ -166,4 +190,4 @@ async def test_a_session_over_http_and_sse_ends_with_its_stream_and_is_not_kept(
     async with legacy(transport="sse") as server:
         sessions = [await used(client_at(server, store)) for _ in range(2)]
         assert sessions[0] != sessions[1]
-        assert store.kept == {}
+        assert await store.records() == {}

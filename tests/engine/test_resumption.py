@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.engine.support import failure_of, methods, talking
-from toolkeep import CallOutcomeUnknown, CallTimedOut, Client, Delivery
+from toolkeep import CallOutcomeUnknown, CallTimedOut, Client
+from toolkeep.errors import Delivery
 from toolkeep.testing import Behaviour, Recorded, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P8")

@@ -24,7 +24,8 @@ from tests.engine.helpers_rounds import (
     meeting,
     server_of,
 )
-from toolkeep import Completed, ConfigError, Event, Failed, InputNeeded, InputNotGiven, Started
+from toolkeep import ConfigError, InputNotGiven
+from toolkeep.events import Completed, Event, Failed, InputNeeded, Started
 
 ALL = {"name": ELICIT, "guess": SAMPLE, "roots": ROOTS}
 WIRE_SHAPE = {

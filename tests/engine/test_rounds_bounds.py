@@ -31,7 +31,8 @@ from tests.engine.helpers_rounds import (
     modern_ways,
 )
 from tests.engine.helpers_wire import when
-from toolkeep import CallTimedOut, Client, InputNeeded, InputNotGiven
+from toolkeep import CallTimedOut, Client, InputNotGiven
+from toolkeep.events import InputNeeded
 
 DECLINED = {"action": "decline"}
 SECRET = "hunter2"
@@ -289,7 +290,7 @@ async def test_a_server_that_asks_again_at_once_does_not_hold_a_call_for_ever() 
 @pytest.mark.requirement("P3")
 async def test_even_a_question_holds_no_call_for_longer_than_the_longest() -> None:
     thinker = Thinker()
-    timeouts = {"longest_call": 0.5}
+    timeouts = {"max_call": 0.5}
     async with aclosing(Client(program(ENDLESS, timeouts=timeouts), sampling=thinker)) as client:
         async with asyncio.timeout(BOUND):
             with pytest.raises(CallTimedOut):
@@ -334,7 +335,7 @@ async def test_a_round_of_too_many_questions_is_not_answered_at_all(way: Way) ->
     counter = Counter()
     async with meeting(way, elicitation=counter) as (_, client):
         asked = {f"q{number}": ELICIT for number in range(20_000)}
-        with pytest.raises(InputNotGiven, match="more than 100 questions"):
+        with pytest.raises(InputNotGiven, match="more than 100 requests"):
             await client.call_tool("ask", {"requests": asked})
     assert counter.asked == 0
 
@@ -344,7 +345,7 @@ async def test_the_questions_of_all_rounds_count_together() -> None:
     counter = Counter()
     async with meeting(Way("json", "modern"), elicitation=counter) as (_, client):
         asked = {f"q{number}": ELICIT for number in range(30)}
-        with pytest.raises(InputNotGiven, match="more than 100 questions"):
+        with pytest.raises(InputNotGiven, match="more than 100 requests"):
             await client.call_tool("ask", {"requests": asked, "rounds": 8})
     assert counter.asked == 90
 
@@ -364,12 +365,12 @@ async def test_the_number_of_rounds_can_be_set(rounds: int, ends_well: bool) -> 
 
 @pytest.mark.requirement("F5")
 async def test_the_longest_call_bounds_a_modern_call_with_all_its_questions() -> None:
-    timeouts = {"call": 1.5, "longest_call": 1.5}
+    timeouts = {"call": 1.5, "max_call": 1.5}
     thinker = Thinker()
     async with meeting(Way("json", "modern"), elicitation=thinker, timeouts=timeouts) as (
         _,
         client,
     ):
-        with pytest.raises(InputNotGiven, match="longest_call"):
+        with pytest.raises(InputNotGiven, match="max_call"):
             await client.call_tool("ask", {"requests": {"q": ELICIT}})
         assert thinker.cancelled == 1

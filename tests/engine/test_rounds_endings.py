@@ -20,7 +20,8 @@ from tests.engine.helpers_rounds import (
     meeting,
 )
 from tests.engine.helpers_wire import when
-from toolkeep import CallOutcomeUnknown, InputNeeded, ToolkeepError
+from toolkeep import CallOutcomeUnknown, ToolkeepError
+from toolkeep.events import InputNeeded
 
 PROMPTLY = 0.8
 """Seconds, on a busy machine: nobody waits for a question when a client is closed."""

@@ -9,15 +9,9 @@ import pytest
 
 from tests.engine.helpers_rounds import ADA, ELICIT, Way, meeting, modern_ways
 from tests.engine.helpers_wire import when
-from toolkeep import (
-    AuthNeeded,
-    CallNotDelivered,
-    CallOutcomeUnknown,
-    CallRejected,
-    Delivery,
-    InputNeeded,
-    ToolkeepError,
-)
+from toolkeep import AuthNeeded, CallNotDelivered, CallOutcomeUnknown, CallRejected, ToolkeepError
+from toolkeep.errors import Delivery
+from toolkeep.events import InputNeeded
 
 HTTP = Way("json", "modern")
 ASK = {"requests": {"name": ELICIT}, "key": "k"}
@@ -31,7 +25,7 @@ async def error_of_second_leg(way: Way, **does: Any) -> tuple[ToolkeepError, Any
         await server.script(when(tool="ask", **does))
         return ADA
 
-    async with meeting(way, elicitation=answer, max_replays=0) as (server, client):
+    async with meeting(way, elicitation=answer, max_retries=0) as (server, client):
         with pytest.raises(ToolkeepError) as caught:
             await client.call_tool("ask", ASK)
         return caught.value, await server.ledger()
@@ -70,7 +64,7 @@ async def test_answers_that_were_rejected_are_rejected(way: Way) -> None:
 @pytest.mark.requirement("P1")
 async def test_reading_in_several_legs_changes_nothing_and_may_be_done_again() -> None:
     state = {"resultType": "input_required", "requestState": "s"}
-    async with meeting(HTTP, max_replays=0) as (server, client):
+    async with meeting(HTTP, max_retries=0) as (server, client):
         await server.script(
             when("resources/read", times=1, result=state), when("resources/read", status=429)
         )

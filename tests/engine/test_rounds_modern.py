@@ -19,15 +19,11 @@ from tests.engine.helpers_rounds import (
     modern_ways,
 )
 from tests.engine.helpers_wire import when
-from toolkeep import (
-    CallOutcomeUnknown,
-    CallTimedOut,
-    Delivery,
-    InputNeeded,
-    InputNotGiven,
-    InvalidResult,
-)
-from toolkeep._engine.rounds import Bounds, complete
+from toolkeep import CallOutcomeUnknown, CallTimedOut, InputNotGiven, InvalidResult
+from toolkeep._client.deadline import RequestDeadline
+from toolkeep._client.server_requests import InputRounds
+from toolkeep.errors import Delivery
+from toolkeep.events import InputNeeded
 from toolkeep.testing import ScriptedServer
 
 HTTP = Way("json", "modern")
@@ -113,10 +109,8 @@ async def test_a_server_that_only_sends_a_state_is_asked_less_and_less_often() -
     async def ask(*asked: Any) -> Any:
         raise AssertionError
 
-    bounds = Bounds(10, lambda: 10.0)
-    await complete(
-        next(left), send=send, ask=ask, pause=pause, bounds=bounds, server="kit", what="echo"
-    )
+    rounds = InputRounds("kit", "echo", RequestDeadline(10.0), max_rounds=10)
+    await rounds.complete(next(left), send=send, ask=ask, pause=pause)
     assert pauses == [0.05, 0.1, 0.2, 0.25, 0.25, 0.25]
 
 
@@ -248,7 +242,7 @@ async def test_a_lost_leg_is_not_sent_again(lost_leg: int) -> None:
     [
         ({}, {"status": 429, "headers": {"retry-after": "0"}}, 3),
         ({}, {"status": 503, "headers": {"retry-after": "0"}}, 3),
-        ({"replay_tools": {"ask": "always"}}, LOST, 3),
+        ({"retry_tools": {"ask": "always"}}, LOST, 3),
     ],
     ids=["throttled", "unavailable", "allowed"],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.helpers_rounds import ADA, BOUND, ELICIT, Way, both_eras, eventually, meeting
-from toolkeep import InputNeeded
+from toolkeep.events import InputNeeded
 
 ASK = {"requests": {"name": ELICIT}}
 POOL = min(32, (os.cpu_count() or 1) + 4)

@@ -32,15 +32,15 @@ from toolkeep import (
     CallTimedOut,
     Client,
     ConfigError,
-    Delivery,
     InvalidArguments,
     NotPermitted,
     RemoteProtocolError,
-    ServerSpec,
     ServerUnavailable,
-    StaticKey,
     ToolkeepError,
 )
+from toolkeep.auth import AuthRequest, Challenge, StaticKey
+from toolkeep.config import ServerSpec
+from toolkeep.errors import Delivery
 from toolkeep.testing import ALL_LOSSES, Behaviour, FaultProxy, Rule, ScriptedServer, SessionLoss
 
 pytestmark = pytest.mark.requirement("H6")
@@ -171,7 +171,7 @@ async def test_a_lost_session_is_told_without_its_id(
     loss: str, replays: int, caplog: pytest.LogCaptureFixture
 ):
     """A session id lets its holder speak for the session; some servers quote it."""
-    async with stage("legacy", caplog, session_loss=ALL_LOSSES[loss], max_replays=replays) as act:
+    async with stage("legacy", caplog, session_loss=ALL_LOSSES[loss], max_retries=replays) as act:
         await act.client.connect()
         await act.server.forget_sessions()
         if replays:
@@ -247,16 +247,14 @@ class Talkative:
     def __init__(self, where: str) -> None:
         self.where, self.armed = where, False
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         if self.armed and self.where == "headers":
             raise RuntimeError(f"no token for {KEY}")
         if self.armed and self.where == "malformed":
             return {"authorization": f"Bearer {KEY}\r\nx-other: 1"}
         return {"authorization": f"Bearer {KEY}"}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         raise RuntimeError(f"no token for {KEY}")
 
 
@@ -386,12 +384,10 @@ class Rotating:
     def __init__(self) -> None:
         self.number = 1
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         return {"authorization": f"Bearer {KEY}-{self.number}"}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         self.number += 1
         return True
 
@@ -406,10 +402,10 @@ async def test_a_token_that_was_renewed_is_still_not_shown(
         terms = {
             "url": server.url,
             "transport": "sse" if transport == "sse" else None,
-            "max_replays": 2,
+            "max_retries": 2,
         }
         async with stage("legacy", caplog) as act:
-            spec = act.client.spec.changed(**terms, api_key=None)
+            spec = act.client.spec.replace(**terms, api_key=None)
             async with closing(Client(spec, auth=Rotating())) as client:
                 await client.connect()
                 await server.script(

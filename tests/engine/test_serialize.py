@@ -17,8 +17,9 @@ from tests.engine.helpers_tasks import (
     outcome,
     serving,
 )
-from toolkeep import CallOutcomeUnknown, Client
-from toolkeep.testing import Behaviour, Rule
+from toolkeep import CallNotDelivered, CallOutcomeUnknown, Client
+from toolkeep.state import MemoryStore
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P10")
 
@@ -115,3 +116,41 @@ async def test_being_connected_is_not_waited_for_in_line(era: Era):
         assert not slow.done()
         slow.cancel()
         await asyncio.wait((slow,), timeout=BOUND)
+
+
+# -- in several processes -------------------------------------------------------------------------
+
+
+class Unreachable(MemoryStore):
+    async def lease(self, key: str, ttl: float) -> Any:
+        raise ConnectionError
+
+
+async def test_clients_that_share_a_store_take_turns_at_a_server():
+    async with ScriptedServer.local(era="legacy") as server:
+        spec, store = {"url": server.url, "serialize": True}, MemoryStore()
+        async with Client(spec, state=store) as one, Client(spec, state=store) as other:
+            await server.script(Rule(do=Behaviour(delay=HOLD)))
+            await server.clear()
+            await server.script(Rule(do=Behaviour(delay=HOLD)))
+            async with asyncio.timeout(BOUND):
+                await asyncio.gather(
+                    *(each.call_tool("echo", {"text": "x"}) for each in (one, other) * 3)
+                )
+        times = [record.at for record in await server.requests("tools/call")]
+        assert len(times) == 6
+        assert all(later - sooner >= HOLD for sooner, later in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize("on_loss", ["open", "closed"])
+async def test_without_its_store_a_client_takes_its_own_turns_or_refuses(on_loss: str):
+    async with ScriptedServer.local(era="modern") as server:
+        spec = {"url": server.url, "serialize": True, "on_store_loss": on_loss}
+        async with Client(spec, state=Unreachable()) as client:
+            if on_loss == "open":
+                await client.call_tool("echo", {"text": "x"})
+                return
+            with pytest.raises(CallNotDelivered) as caught:
+                await client.call_tool("echo", {"text": "x"})
+            assert "serialize" in str(caught.value)
+        assert await server.executions("echo") == 0

@@ -5,28 +5,19 @@ from typing import Any
 
 import pytest
 
-from toolkeep import Client, ConfigError, InvalidArguments, ServerSpec, ServerUnavailable
-from toolkeep._engine.sessions import Sessions
-from toolkeep._engine.setup import Setup
+from toolkeep import Client, ConfigError, InvalidArguments, ServerUnavailable
+from toolkeep._client.options import ClientOptions
 from toolkeep._rules.identity import Identity
+from toolkeep._runtime.session_pool import SessionPool
+from toolkeep.config import ServerSpec
 from toolkeep.testing import ScriptedServer
 
 ANN, BEN = Identity("principal:ann", "ann"), Identity("principal:ben", "ben")
 
 
-class Deaf:
-    def hear(self, identity: Any, event: Any) -> None: ...
-
-    def on_book(self, identity: Any, book: Any) -> None: ...
-
-    def on_gap(self, identity: Any) -> None: ...
-
-    def on_trouble(self, error: Any) -> None: ...
-
-
-def sessions_of(server: ScriptedServer, **more: Any) -> Sessions:
+def sessions_of(server: ScriptedServer, **more: Any) -> SessionPool:
     spec = ServerSpec.parse({"name": "kit", "url": server.url, **more})
-    return Sessions(spec, Setup(), {}, listen=False, ears=Deaf())
+    return SessionPool(spec, ClientOptions(), {}, listen=False, emit=lambda identity, event: None)
 
 
 @pytest.mark.requirement("H4")
@@ -34,12 +25,12 @@ def sessions_of(server: ScriptedServer, **more: Any) -> Sessions:
 async def test_sessions_that_are_being_closed_are_lent_to_nobody(policy: str | None):
     async with ScriptedServer.local(era="legacy") as server:
         sessions = sessions_of(server, session=policy)
-        sessions.leave()
+        sessions.stop_acquiring()
         for identity in (None, ANN):
             with pytest.raises(ServerUnavailable):
-                await sessions.lend(identity, 1.0)
+                await sessions.acquire(identity, 1.0)
         with pytest.raises(ServerUnavailable):
-            sessions.lend_own()
+            sessions.acquire_own()
         assert "kit" in repr(sessions)
         await sessions.aclose()
 
@@ -48,20 +39,20 @@ async def test_sessions_that_are_being_closed_are_lent_to_nobody(policy: str | N
 async def test_who_waits_for_a_place_is_told_when_all_is_closed():
     async with ScriptedServer.local(era="legacy") as server:
         sessions = sessions_of(server, max_sessions=1)
-        lease = await sessions.lend(ANN, 1.0)
-        again = lease.again()
-        waiting = asyncio.ensure_future(sessions.lend(BEN, 10.0))
+        lease = await sessions.acquire(ANN, 1.0)
+        again = lease.acquire_again()
+        waiting = asyncio.ensure_future(sessions.acquire(BEN, 10.0))
         await asyncio.sleep(0)
-        assert (sessions.in_flight, sessions.admission.waiting) == (2, 1)
+        assert (sessions.in_flight, sessions.slots.waiting) == (2, 1)
         await sessions.aclose()
         with pytest.raises(ServerUnavailable):
             await waiting
         for one in (lease, again):
-            one.give_back()
+            one.release()
         own = sessions_of(server)
-        lent = own.lend_own()
-        lent.again().give_back()
-        lent.give_back()
+        lent = own.acquire_own()
+        lent.acquire_again().release()
+        lent.release()
         assert own.in_flight == 0
         await own.aclose()
 
@@ -70,7 +61,7 @@ async def test_an_observer_is_a_plain_function_and_harms_nobody_when_it_takes_no
     class Nosy:
         def __call__(self, event: Any) -> None: ...
 
-        def know(self, spec: Any) -> None:
+        def add_server(self, spec: Any) -> None:
             raise RuntimeError("no")
 
     async def later(event: Any) -> None: ...

@@ -22,19 +22,17 @@ from tests.engine.helpers_wire import (
     methods,
     when,
 )
-from toolkeep import (
+from toolkeep import CallNotDelivered, Client, InvalidArguments
+from toolkeep.events import (
     CallEvent,
-    CallNotDelivered,
     Changed,
-    Client,
     Completed,
     Event,
     Failed,
-    InvalidArguments,
     Log,
-    Notice,
     Progress,
-    Replaying,
+    Retrying,
+    ServerNotification,
     Started,
 )
 from toolkeep.testing import ScriptedServer
@@ -154,7 +152,7 @@ async def test_leaving_the_loop_early_cancels_the_call(era: Era) -> None:
 @both_encodings
 @pytest.mark.requirement("L1")
 async def test_a_call_that_fails_ends_with_one_failed_event(era: Era, encoding: Encoding) -> None:
-    async with watching(era, encoding, max_replays=0) as (server, client):
+    async with watching(era, encoding, max_retries=0) as (server, client):
         await client.connect()
         await server.script(when(tool="echo", status=429))
         async with client.stream("echo", {"text": "hi"}) as call:
@@ -189,7 +187,7 @@ async def test_logs_on_a_calls_stream_are_the_calls(era: Era) -> None:
     ]
     assert kinds(events) == ["started", "log", "log", "log", "completed"]
     assert len({event.call_id for event in events}) == 1
-    assert not [event for event in seen if isinstance(event, Notice)]
+    assert not [event for event in seen if isinstance(event, ServerNotification)]
 
 
 LOG_LINE = "notifications/message"
@@ -199,7 +197,7 @@ LINE = {"level": "warning", "data": "from nobody's call"}
 @pytest.mark.parametrize(
     ("method", "params", "expected"),
     [
-        (LOG_LINE, LINE, Notice(server="", method=LOG_LINE, params=LINE)),
+        (LOG_LINE, LINE, ServerNotification(server="", method=LOG_LINE, params=LINE)),
         ("notifications/tools/list_changed", {}, Changed(server="", what="tools")),
         ("notifications/prompts/list_changed", {}, Changed(server="", what="prompts")),
         ("notifications/resources/list_changed", {}, Changed(server="", what="resources")),
@@ -249,10 +247,10 @@ async def test_every_event_has_a_time_and_becomes_json(era: Era) -> None:
         await events_of(client, "content", {})
         await server.script(when(tool="echo", error={"code": -32000, "message": "no"}))
         await events_of(client, "echo", {"text": "hi"})
-    assert {"connected", "started", "log", "progress", "replaying", "completed", "failed"} <= set(
+    assert {"connected", "started", "log", "progress", "retrying", "completed", "failed"} <= set(
         kinds(seen)
     )
-    for event in [*seen, Notice(server="kit", method="m", params={"a": [1, None]})]:
+    for event in [*seen, ServerNotification(server="kit", method="m", params={"a": [1, None]})]:
         plain = json.loads(event.to_json())
         assert plain == event.as_dict()
         assert plain["event"] == event.kind
@@ -267,8 +265,8 @@ async def test_a_replay_is_told_before_it_happens(era: Era) -> None:
         await server.script(when(tool="echo", times=2, **THROTTLED))
         events = await events_of(client, "echo", {"text": "hi"})
         assert await server.executions("echo") == 1
-    assert kinds(events) == ["started", "replaying", "replaying", "completed"]
-    replays = [event for event in events if isinstance(event, Replaying)]
+    assert kinds(events) == ["started", "retrying", "retrying", "completed"]
+    replays = [event for event in events if isinstance(event, Retrying)]
     assert [(replay.attempt, replay.failure.status) for replay in replays] == [(1, 429), (2, 429)]
 
 

@@ -21,7 +21,8 @@ from tests.engine.helpers_rounds import (
     server_of,
 )
 from tests.engine.helpers_wire import Asked, RawServer, http, when
-from toolkeep import CallRejected, Client, Delivery
+from toolkeep import CallRejected, Client
+from toolkeep.errors import Delivery
 
 NOTES, OTHER = "kit://notes", "kit://other"
 LISTS = ("tools", "prompts", "resources")

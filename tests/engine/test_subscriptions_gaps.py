@@ -18,7 +18,8 @@ from tests.engine.helpers_rounds import (
     meeting,
 )
 from tests.engine.helpers_wire import when
-from toolkeep import Client, Connected, Notice
+from toolkeep import Client
+from toolkeep.events import Connected, ServerNotification
 from toolkeep.testing import FaultProxy, ScriptedServer
 
 
@@ -31,7 +32,7 @@ async def listened_to(way: Way) -> AsyncIterator[tuple[Any, Client, Ear]]:
             await server.script(when(verb="GET", retry_ms=50))
             await client.connect()
             await server.notify("notifications/message", {"level": "info", "data": "hello"})
-            await ear.until(1, Notice)
+            await ear.until(1, ServerNotification)
         yield server, client, ear
 
 
@@ -153,7 +154,7 @@ async def test_a_gap_leaves_the_session_and_the_calls_alone(way: Way) -> None:
         running = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await server.requests(tool="slow", at_least=1)
         await server.break_streams()
-        await server.hurry()
+        await server.skip_delays()
         assert (await running).attempts == 1
         await server.notify(TOOLS_CHANGED)
         await ear.until(2)

@@ -30,6 +30,7 @@ from tests.engine.helpers_transports import (
     serving,
 )
 from toolkeep import CallTimedOut, Client
+from toolkeep.auth import AuthRequest, Challenge
 from toolkeep.testing import Behaviour, Cancelled, Rule
 
 pytestmark = pytest.mark.requirement("P5")
@@ -52,7 +53,7 @@ async def assert_told(server: Any, way: Way, tool: str) -> None:
 @in_every_manner
 @every_way
 async def test_a_call_that_waits_for_its_answer_is_cancelled_here_and_there(way: Way, how: str):
-    async with serving(way, {"replay": "always"}) as (server, client):
+    async with serving(way, {"retry": "always"}) as (server, client):
         await client.connect()
         caller = Cancellable(how, lambda: client.call_tool("slow", {"seconds": LONG}))
         await server.arrived("slow", at_least=1)
@@ -67,7 +68,7 @@ async def test_a_call_that_waits_for_its_answer_is_cancelled_here_and_there(way:
 @every_way
 @pytest.mark.requirement("P1", "P3")
 async def test_a_deadline_is_told_to_the_server_and_nothing_is_replayed(way: Way):
-    async with serving(way, {"replay": "always"}) as (server, client):
+    async with serving(way, {"retry": "always"}) as (server, client):
         await client.connect()
         error = await outcome(client.call_tool("slow", {"seconds": LONG}, timeout=0.1))
         assert type(error) is CallTimedOut
@@ -122,13 +123,11 @@ async def test_closing_flushes_the_cancellation_of_a_caller_who_just_left(way: W
 class Pensive:
     """An authorizer that thinks before each message."""
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         await asyncio.sleep(0.1)
         return {}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 

@@ -27,15 +27,13 @@ from toolkeep import (
     CallOutcomeUnknown,
     CallResult,
     Client,
-    Event,
-    MemorySessionStore,
-    Replaying,
-    ServerSpec,
     ServerUnavailable,
-    StoredSession,
     ToolkeepError,
     WrongLoop,
 )
+from toolkeep.config import ServerSpec
+from toolkeep.events import Event, Retrying
+from toolkeep.state import Entry, MemoryStore
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 from toolkeep.testing._stdio import is_alive
 
@@ -125,7 +123,7 @@ async def test_closing_during_the_probe_of_a_silent_program_is_prompt():
 @every_way
 @pytest.mark.requirement("P1")
 async def test_closing_under_calls_tells_each_that_it_may_have_run(way: Way):
-    async with serving(way, {"replay": "always"}) as (server, client):
+    async with serving(way, {"retry": "always"}) as (server, client):
         await client.connect()
         calls = [asyncio.create_task(client.call_tool("slow", {"seconds": LONG})) for _ in range(5)]
         await server.arrived("slow", at_least=5)
@@ -144,10 +142,10 @@ async def test_closing_while_a_call_waits_for_its_replay_ends_it(way: Way):
     replaying = asyncio.Event()
 
     def watch(event: Event) -> None:
-        if isinstance(event, Replaying):
+        if isinstance(event, Retrying):
             replaying.set()
 
-    spec = {"replay": "always", "max_replays": 9, "breaker_threshold": 0}
+    spec = {"retry": "always", "max_retries": 9, "breaker_threshold": 0}
     async with serving(way, spec) as (server, client):
         client.observe(watch, listen=False)
         await server.doom("record", "after the run", times=None)
@@ -165,7 +163,7 @@ async def test_closing_while_a_call_waits_for_its_replay_ends_it(way: Way):
 async def test_a_program_that_will_not_end_is_ended_with_its_children_in_time(way: Way):
     manners: dict[str, Any] = {"ignore_stdin_end": True, "ignore_sigterm": True, "children": 2}
     spec = {"timeouts": {"close": 0.6}}
-    async with serving(way, spec, stubborn=True, **manners) as (server, client):
+    async with serving(way, spec, children_ignore_signals=True, **manners) as (server, client):
         await client.connect()
         family = [*await server.server.processes(), *await server.server.children(at_least=2)]
         with Took() as took:
@@ -287,23 +285,23 @@ async def test_closing_while_the_last_program_ends_starts_no_other(tmp_path: Pat
         await until(lambda: not is_alive(int(first)), "the end of the first")
 
 
-class SlowStore(MemorySessionStore):
+class SlowStore(MemoryStore):
     """Lets one wait until it is asked, and says nothing before it is told to."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked, self.told = asyncio.Event(), asyncio.Event()
 
-    async def load(self, server: str, principal: str | None) -> StoredSession | None:
+    async def get(self, key: str) -> Entry | None:
         self.asked.set()
         await self.told.wait()
-        return await super().load(server, principal)
+        return await super().get(key)
 
 
 async def test_closing_while_a_store_is_asked_opens_nothing():
     store = SlowStore()
     async with ScriptedServer.local(era="legacy") as server:
-        client = Client({"name": "kit", "url": server.url}, store=store)
+        client = Client({"name": "kit", "url": server.url}, state=store)
         opening = asyncio.create_task(client.connect())
         await asyncio.wait_for(store.asked.wait(), BOUND)
         shut = asyncio.create_task(client.aclose())

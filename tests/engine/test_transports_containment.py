@@ -27,13 +27,10 @@ from toolkeep import (
     CallRejected,
     CallTimedOut,
     Client,
-    Connected,
-    Delivery,
-    Disconnected,
-    Event,
-    FailureKind,
     ServerUnavailable,
 )
+from toolkeep.errors import Delivery, FailureKind
+from toolkeep.events import Connected, Disconnected, Event
 from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("S14")
@@ -193,7 +190,7 @@ async def test_when_the_server_dies_each_call_fails_by_itself_and_one_start_serv
 @every_way
 @pytest.mark.requirement("S6")
 async def test_many_that_may_go_again_share_one_replacement(way: Way):
-    spec = {"breaker_threshold": 0, "replay_tools": {"slow": "always"}}
+    spec = {"breaker_threshold": 0, "retry_tools": {"slow": "always"}}
     async with serving(way, spec) as (server, client):
         await client.connect()
         calls = await in_flight(server, client, 0.3)
@@ -243,7 +240,7 @@ async def test_a_server_that_dies_while_nobody_calls_is_noticed_and_replaced_on_
 @over_stdio
 @pytest.mark.requirement("S7")
 async def test_a_failed_replacement_leaves_the_client_usable(way: Way):
-    async with serving(way, {"max_replays": 0}) as (server, client):
+    async with serving(way, {"max_retries": 0}) as (server, client):
         await client.connect()
         await server.die()
         await until(lambda: not client.is_initialized, "the loss")
@@ -261,7 +258,7 @@ async def test_a_failed_replacement_leaves_the_client_usable(way: Way):
 @pytest.mark.parametrize("way", STDIO, ids=str)
 async def test_a_truth_of_its_own_for_each_call_when_the_process_exits(way: Way):
     """One is answered, one is unknown, and one had not left."""
-    async with serving(way, {"max_replays": 0}, stderr="out of memory\n") as (server, client):
+    async with serving(way, {"max_retries": 0}, stderr="out of memory\n") as (server, client):
         assert isinstance(server, Kit)
         await client.connect()
         answered = await client.call_tool("echo", {"text": "before"})

@@ -9,14 +9,8 @@ import pytest
 
 from tests.engine.helpers_tasks import closing, outcome, until
 from tests.engine.support import methods
-from toolkeep import (
-    AuthNeeded,
-    Client,
-    Delivery,
-    RemoteProtocolError,
-    ServerUnavailable,
-    ToolkeepError,
-)
+from toolkeep import AuthNeeded, Client, RemoteProtocolError, ServerUnavailable, ToolkeepError
+from toolkeep.errors import Delivery
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("S13")
@@ -114,7 +108,7 @@ async def test_credentials_go_with_the_older_way_too():
     ids=lambda value: str(value.do.status) if isinstance(value, Rule) else "",
 )
 async def test_an_outage_or_a_refusal_of_credentials_is_no_verdict(rule: Rule, kind: Any):
-    async with older(rule, mode="legacy", max_replays=0) as (server, client):
+    async with older(rule, mode="legacy", max_retries=0) as (server, client):
         error = await outcome(client.call_tool("record"))
         assert isinstance(error, kind)
         assert error.delivery in (Delivery.NOT_SENT, Delivery.REFUSED, Delivery.ANSWERED)
@@ -140,7 +134,7 @@ async def test_where_nothing_of_either_kind_answers_the_first_refusal_is_told():
     async with ScriptedServer.local(era="legacy", get_stream=False) as server:
         lost = Behaviour(status=404, body="no such page")
         await server.script(Rule(do=lost, times=2), Rule(http="GET", do=Behaviour(status=410)))
-        spec = {"name": "kit", "url": server.url, "mode": "legacy", "max_replays": 0}
+        spec = {"name": "kit", "url": server.url, "mode": "legacy", "max_retries": 0}
         async with closing(Client(spec)) as client:
             for _ in range(2):
                 error = await outcome(client.call_tool("record"))
@@ -154,7 +148,7 @@ async def test_where_nothing_of_either_kind_answers_the_first_refusal_is_told():
 
 async def test_a_server_that_was_found_newer_is_never_taken_for_older():
     async with ScriptedServer.local(era="legacy") as server:
-        spec = {"name": "kit", "url": server.url, "max_replays": 0}
+        spec = {"name": "kit", "url": server.url, "max_retries": 0}
         async with closing(Client(spec)) as client:
             await client.connect()
             await server.forget_sessions()

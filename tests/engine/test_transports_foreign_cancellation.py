@@ -12,6 +12,7 @@ import pytest
 from tests.engine.helpers_tasks import BOUND, PROMPT, Took, closing, outcome
 from tests.engine.helpers_transports import IN_PROCESS, SSE, Way, every_way, served, serving
 from toolkeep import CallNotDelivered, CallOutcomeUnknown, Client, ToolkeepError
+from toolkeep.auth import AuthRequest, Challenge
 
 pytestmark = pytest.mark.requirement("P5")
 
@@ -22,14 +23,12 @@ class SelfCancelling:
     def __init__(self) -> None:
         self.armed = False
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         if self.armed:
             raise asyncio.CancelledError("by itself")
         return {}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 
@@ -37,7 +36,7 @@ class SelfCancelling:
 async def test_a_cancellation_that_an_authorizer_over_sse_made_by_itself_is_a_failure(opened: bool):
     auth = SelfCancelling()
     async with served(SSE) as server:
-        spec = {"name": "kit", **server.spec, "max_replays": 0, "timeouts": {"call": 3.0}}
+        spec = {"name": "kit", **server.spec, "max_retries": 0, "timeouts": {"call": 3.0}}
         async with closing(Client(spec, auth=auth)) as client:
             if opened:
                 await client.connect()

@@ -23,7 +23,9 @@ from tests.engine.helpers_transports import (
     served,
     serving,
 )
-from toolkeep import CallOutcomeUnknown, CallRejected, Client, Event, InvalidArguments, NotPermitted
+from toolkeep import CallOutcomeUnknown, CallRejected, Client, InvalidArguments, NotPermitted
+from toolkeep.auth import AuthRequest, Challenge
+from toolkeep.events import Event
 from toolkeep.testing import Behaviour, Rule
 
 user: ContextVar[str] = ContextVar("user", default="nobody")
@@ -34,7 +36,7 @@ SECRET = "sekret-of-the-environment"
 
 
 async def test_a_call_for_somebody_else_is_refused_before_anything_is_sent():
-    async with serving(SSE, {"neutral_headers": ["x-colour"]}) as (server, client):
+    async with serving(SSE, {"non_identity_headers": ["x-colour"]}) as (server, client):
         await client.call_tool("record", {"key": "ada"}, headers={"x-user": "ada"})
         error = await outcome(client.call_tool("record", {"key": "bob"}, headers={"X-User": "bob"}))
         assert type(error) is NotPermitted
@@ -58,7 +60,7 @@ async def test_a_header_that_could_not_travel_is_refused_with_its_call(way: Way)
 
 @pytest.mark.requirement("H3")
 async def test_the_headers_of_a_hundred_callers_over_sse_are_never_mixed_up():
-    spec = {"headers": {"x-server": "s"}, "neutral_headers": ["x-call"], "api_key": "k"}
+    spec = {"headers": {"x-server": "s"}, "non_identity_headers": ["x-call"], "api_key": "k"}
     async with serving(SSE, spec) as (server, client):
 
         async def who(n: int) -> tuple[str, str, str]:
@@ -74,12 +76,10 @@ async def test_the_headers_of_a_hundred_callers_over_sse_are_never_mixed_up():
 class Witness:
     """An authorizer that says whose context it is asked in."""
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         return {"x-asked-by": user.get()}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 
@@ -169,7 +169,7 @@ async def exposed(
         caplog.set_level(logging.DEBUG, logger=name)
     async with served(way, **options) as server:
         env = {**server.spec["env"], "KIT_TOKEN": SECRET, "KIT_EMPTY": ""}
-        spec = {"name": "kit", "mode": way.era, **server.spec, "env": env, "max_replays": 0}
+        spec = {"name": "kit", "mode": way.era, **server.spec, "env": env, "max_retries": 0}
         async with closing(Client(spec)) as client:
             shown = Exposed(client, caplog)
             yield server, client, shown
@@ -234,7 +234,7 @@ async def test_a_program_sees_what_is_configured_and_little_else(
 async def test_no_secret_of_an_sse_session_is_shown(caplog: pytest.LogCaptureFixture):
     for name in ("toolkeep", "aiohttp", "asyncio"):
         caplog.set_level(logging.DEBUG, logger=name)
-    spec = {"headers": {"x-secret": SECRET}, "api_key": "sekret-key", "max_replays": 0}
+    spec = {"headers": {"x-secret": SECRET}, "api_key": "sekret-key", "max_retries": 0}
     async with serving(SSE, spec) as (server, client):
         shown = Exposed(client, caplog)
         await client.connect()

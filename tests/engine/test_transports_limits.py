@@ -8,17 +8,11 @@ import pytest
 
 from tests.engine.helpers_tasks import BOUND, LONG, closing, outcome
 from tests.engine.helpers_transports import Served, Way, every_way, serving
-from toolkeep import (
-    CallNotSentInTime,
-    CallOutcomeUnknown,
-    CallRejected,
-    Client,
-    Delivery,
-    ServerUnavailable,
-)
+from toolkeep import CallNotSentInTime, CallOutcomeUnknown, CallRejected, Client, ServerUnavailable
+from toolkeep.errors import Delivery
 from toolkeep.testing import ScriptedServer
 
-FRAGILE = {"breaker_threshold": 3, "breaker_cooldown": 0.3, "max_replays": 0}
+FRAGILE = {"breaker_threshold": 3, "breaker_cooldown": 0.3, "max_retries": 0}
 HOLD = 0.06
 """Seconds that a tool keeps its answer back."""
 

@@ -34,20 +34,19 @@ from toolkeep import (
     CallResult,
     CallTimedOut,
     Client,
-    Delivery,
-    Event,
-    Replaying,
     ServerUnavailable,
     ToolkeepError,
 )
+from toolkeep.errors import Delivery
+from toolkeep.events import Event, Retrying
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("P1", "P2")
 
 ONE_REPLAY: dict[str, Any] = {
-    "max_replays": 1,
+    "max_retries": 1,
     "breaker_threshold": 0,
-    "replay_tools": {ALWAYS: "always", NEVER: "never"},
+    "retry_tools": {ALWAYS: "always", NEVER: "never"},
 }
 CRASHES: list[tuple[Way, When]] = [
     *itertools.product((*STDIO, SSE), ("on reading", "after the run", "in the answer")),
@@ -118,7 +117,7 @@ async def test_a_process_that_was_dead_already_costs_nobody_a_call(way: Way, saf
 
 @every_way
 async def test_a_server_that_is_killed_at_any_moment_runs_no_call_twice(way: Way):
-    async with serving(way, {**ONE_REPLAY, "replay": "never"}) as (server, client):
+    async with serving(way, {**ONE_REPLAY, "retry": "never"}) as (server, client):
         await client.connect()
         for turn in range(6):
             calls = [
@@ -172,7 +171,7 @@ async def test_a_post_over_sse_that_found_no_connection_was_not_sent(safety: Saf
         healing: set[asyncio.Task[None]] = set()
 
         def heal(event: Event) -> None:
-            if isinstance(event, Replaying) and not lasting:
+            if isinstance(event, Retrying) and not lasting:
                 healing.add(asyncio.create_task(proxy.heal()))
 
         client = Client({"name": "kit", "url": proxy.url("/sse"), **spec})

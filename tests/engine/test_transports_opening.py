@@ -24,11 +24,11 @@ from toolkeep import (
     CallNotSentInTime,
     Client,
     ConfigError,
-    Delivery,
     RemoteProtocolError,
     ServerUnavailable,
     ToolkeepError,
 )
+from toolkeep.errors import Delivery
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 from toolkeep.testing.scripted import ScriptedProgram
 
@@ -243,7 +243,7 @@ async def test_a_handshake_that_never_comes_is_bounded_and_names_what_was_printe
 @over_stdio
 @pytest.mark.requirement("S7")
 async def test_after_a_handshake_in_vain_the_next_call_tries_again(way: Way):
-    spec = {"max_replays": 0, "timeouts": {"connect": 0.5, "close": 0.6}}
+    spec = {"max_retries": 0, "timeouts": {"connect": 0.5, "close": 0.6}}
     async with serving(way, spec) as (server, client):
         step = "initialize" if way.era == "legacy" else "server/discover"
         await server.server.script(Rule(method=step, times=1, do=Behaviour(hang=True)))
@@ -285,7 +285,7 @@ async def test_a_server_in_this_process_that_cannot_start_is_unavailable_and_tri
             raise ZeroDivisionError
         yield
 
-    spec = {"name": "late", "server": MCPServer("late", lifespan=lifespan), "max_replays": 0}
+    spec = {"name": "late", "server": MCPServer("late", lifespan=lifespan), "max_retries": 0}
     async with closing(Client(spec)) as client:
         error = await outcome(client.connect())
         assert isinstance(error, ServerUnavailable)

@@ -19,15 +19,8 @@ from tests.engine.helpers_transports import (
     over_stdio,
     serving,
 )
-from toolkeep import (
-    CallNotSentInTime,
-    CallOutcomeUnknown,
-    CallResult,
-    Client,
-    Delivery,
-    FailureKind,
-    ServerUnavailable,
-)
+from toolkeep import CallNotSentInTime, CallOutcomeUnknown, CallResult, Client, ServerUnavailable
+from toolkeep.errors import Delivery, FailureKind
 from toolkeep.testing import Behaviour, Rule
 from toolkeep.testing._stdio import is_alive
 
@@ -37,7 +30,7 @@ from toolkeep.testing._stdio import is_alive
 @over_kit
 @pytest.mark.requirement("P1", "S14")
 async def test_a_server_that_falls_silent_on_one_call_fails_that_one(way: Way):
-    async with serving(way, {"timeouts": {"silence": 0.3}}) as (server, client):
+    async with serving(way, {"timeouts": {"read": 0.3}}) as (server, client):
         await client.connect()
         await server.server.script(Rule(tool="record", times=1, do=Behaviour(hang=True)))
         busy = asyncio.create_task(
@@ -58,7 +51,7 @@ async def test_a_server_that_falls_silent_on_one_call_fails_that_one(way: Way):
 @over_kit
 @pytest.mark.requirement("S13")
 async def test_silence_between_calls_says_nothing(way: Way):
-    async with serving(way, {"timeouts": {"silence": 0.5}}) as (server, client):
+    async with serving(way, {"timeouts": {"read": 0.5}}) as (server, client):
         await client.connect()
         await asyncio.sleep(1.0)  # the silence itself
         assert client.is_initialized
@@ -100,7 +93,7 @@ async def loses_its_post(server: Any, client: Client) -> Any:
 async def test_a_fault_that_is_not_the_pipes_end_costs_the_others_neither_time_nor_connection(
     way: Way, fault: Callable[[Any, Client], Awaitable[Any]]
 ):
-    async with serving(way, {"max_replays": 0}) as (server, client):
+    async with serving(way, {"max_retries": 0}) as (server, client):
         await client.connect()
         session = client.session_id
         sibling = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
@@ -129,7 +122,7 @@ async def test_concurrent_losers_of_an_sse_session_cause_one_replacement_and_oth
         results = [await outcome(loser) for loser in losers]
         assert {result.text for result in results} == {"recorded"}
         assert {result.attempts for result in results} <= {1, 2}
-        await server.server.hurry()
+        await server.server.skip_delays()
         assert [(await outcome(call)).text for call in old] == ["done"] * 3
         assert await server.openings() == 2
         assert await server.ledger() == {"slow": 3, **dict.fromkeys(keys, 1)}
@@ -138,7 +131,7 @@ async def test_concurrent_losers_of_an_sse_session_cause_one_replacement_and_oth
 @pytest.mark.requirement("S7")
 @pytest.mark.parametrize("replays", [0, 1, 2])
 async def test_the_replays_of_a_lost_sse_session_are_counted_exactly(replays: int):
-    async with serving(SSE, {"max_replays": replays}) as (server, client):
+    async with serving(SSE, {"max_retries": replays}) as (server, client):
         await client.connect()
         await server.server.script(Rule(tool="record", do=Behaviour(status=404)))
         error = await outcome(client.call_tool("record"))
@@ -151,7 +144,7 @@ async def test_the_replays_of_a_lost_sse_session_are_counted_exactly(replays: in
 @pytest.mark.requirement("S7", "P2")
 @every_way
 async def test_the_replays_of_a_dying_server_are_counted_exactly(way: Way):
-    spec = {"max_replays": 2, "replay": "always", "breaker_threshold": 0}
+    spec = {"max_retries": 2, "retry": "always", "breaker_threshold": 0}
     async with serving(way, spec) as (server, client):
         await server.doom("record", "after the run", times=None)
         error = await outcome(client.call_tool("record"))
@@ -165,7 +158,7 @@ async def test_the_replays_of_a_dying_server_are_counted_exactly(way: Way):
 @pytest.mark.requirement("P1", "P3")
 @every_way
 async def test_one_deadline_covers_openings_replays_and_waits(way: Way):
-    spec = {"max_replays": 1000, "replay": "always", "breaker_threshold": 0}
+    spec = {"max_retries": 1000, "retry": "always", "breaker_threshold": 0}
     async with serving(way, spec) as (server, client):
         await server.doom("record", "after the run", times=None)
         with Took() as took:
@@ -179,7 +172,7 @@ async def test_one_deadline_covers_openings_replays_and_waits(way: Way):
 @pytest.mark.requirement("P1")
 @over_stdio
 async def test_a_later_failure_to_start_does_not_hide_an_earlier_doubt(way: Way):
-    spec = {"max_replays": 1, "replay": "always", "breaker_threshold": 0}
+    spec = {"max_retries": 1, "retry": "always", "breaker_threshold": 0}
     async with serving(way, spec) as (server, client):
         await client.connect()
         step = "initialize" if way.era == "legacy" else "server/discover"
@@ -193,8 +186,8 @@ async def test_a_later_failure_to_start_does_not_hide_an_earlier_doubt(way: Way)
 
 @pytest.mark.requirement("S16", "P1")
 async def test_a_program_that_reads_nothing_is_given_up_in_time_and_ended():
-    spec = {"timeouts": {"connect": 0.4, "close": 0.6}, "max_replays": 0}
-    async with serving(Way("stdio", "legacy"), spec, deaf=True) as (server, client):
+    spec = {"timeouts": {"connect": 0.4, "close": 0.6}, "max_retries": 0}
+    async with serving(Way("stdio", "legacy"), spec, ignore_stdin=True) as (server, client):
         with Took() as took:
             error = await outcome(client.call_tool("record"))
         assert isinstance(error, ServerUnavailable | CallNotSentInTime)

@@ -9,18 +9,16 @@ import pytest
 
 from tests.engine.helpers_tasks import BOUND, LONG, outcome, until
 from tests.engine.helpers_transports import Way, every_way, over_kit, serving
-from toolkeep import (
+from toolkeep import CallOutcomeUnknown, CallTimedOut, Client
+from toolkeep.events import (
     CallEvent,
-    CallOutcomeUnknown,
-    CallTimedOut,
     Changed,
-    Client,
     Completed,
     Event,
     Failed,
     Log,
     Progress,
-    Replaying,
+    Retrying,
     Started,
 )
 
@@ -163,7 +161,7 @@ async def test_a_call_whose_server_dies_ends_with_one_failure_after_all_reports(
 @pytest.mark.requirement("L1")
 async def test_a_replay_is_told_and_its_reports_begin_anew(way: Way):
     events: list[CallEvent] = []
-    async with serving(way, {"replay_tools": {"steps": "always"}}) as (server, client):
+    async with serving(way, {"retry_tools": {"steps": "always"}}) as (server, client):
         died = False
         async with asyncio.timeout(BOUND), client.stream("steps", {"count": 3, "gap": 0.1}) as call:
             async for event in call:
@@ -172,10 +170,10 @@ async def test_a_replay_is_told_and_its_reports_begin_anew(way: Way):
                     died = True
                     await server.die()
     assert [event.kind for event in events] == [
-        *("started", "progress", "replaying"),
+        *("started", "progress", "retrying"),
         *("progress", "progress", "progress", "completed"),
     ]
-    assert [event.attempt for event in events if isinstance(event, Replaying)] == [1]
+    assert [event.attempt for event in events if isinstance(event, Retrying)] == [1]
 
 
 @every_way

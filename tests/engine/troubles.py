@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolkeep import Delivery, Failure, FailureKind
-from toolkeep._rules.recovery import Policy
+from toolkeep._rules.recovery import RetryPolicy
+from toolkeep.errors import Delivery, Failure, FailureKind
 from toolkeep.testing import Behaviour, FaultProxy
 
 KEY = "the one call"
@@ -25,7 +25,7 @@ class Safety:
     """One way in which a tool may, or may not, be repeated."""
 
     tool: str
-    policy: Policy
+    policy: RetryPolicy
     repeatable: bool
     """Its server marks it as read-only or idempotent."""
     may_run_twice: bool
@@ -34,11 +34,11 @@ class Safety:
 
 ALWAYS, NEVER = "operator_says_always", "operator_says_never"
 SAFETIES = (
-    Safety("record", Policy.SAFE, repeatable=False, may_run_twice=False),
-    Safety("record_read_only", Policy.SAFE, repeatable=True, may_run_twice=True),
-    Safety("record_idempotent", Policy.SAFE, repeatable=True, may_run_twice=True),
-    Safety(ALWAYS, Policy.ALWAYS, repeatable=False, may_run_twice=True),
-    Safety(NEVER, Policy.NEVER, repeatable=True, may_run_twice=False),
+    Safety("record", RetryPolicy.SAFE, repeatable=False, may_run_twice=False),
+    Safety("record_read_only", RetryPolicy.SAFE, repeatable=True, may_run_twice=True),
+    Safety("record_idempotent", RetryPolicy.SAFE, repeatable=True, may_run_twice=True),
+    Safety(ALWAYS, RetryPolicy.ALWAYS, repeatable=False, may_run_twice=True),
+    Safety(NEVER, RetryPolicy.NEVER, repeatable=True, may_run_twice=False),
 )
 OWN_TOOLS = [
     {"name": ALWAYS, "inputSchema": {"type": "object"}},
@@ -87,7 +87,7 @@ def through_proxy(name: str, fault: Callable[[FaultProxy], None], runs: int | No
     return Trouble(name, Kind.BROKEN, UNKNOWN, fault=fault, runs=runs)
 
 
-SILENCE: dict[str, Any] = {"timeouts": {"silence": 0.5}}
+SILENCE: dict[str, Any] = {"timeouts": {"read": 0.5}}
 FRESH_SOCKETS: dict[str, Any] = {"keep_alive": 1e-6}
 OTHER_ANSWER = '{"jsonrpc":"2.0","id":987654,"result":{"content":[]}}'
 TROUBLES = (
@@ -138,7 +138,7 @@ TROUBLES = (
     *(broken(f"{status}", 0, status=status) for status in (500, 502, 503, 504)),
     *(broken(f"{status} after the run", 1, status=status, run=True) for status in (500, 502, 504)),
     broken("500 for nobody in particular", 0, status=500, error=error(-32603), error_id="null"),
-    Trouble("silence", Kind.BROKEN, UNKNOWN, Behaviour(hang=True), runs=1, settings=SILENCE),
+    Trouble("read", Kind.BROKEN, UNKNOWN, Behaviour(hang=True), runs=1, settings=SILENCE),
     through_proxy("reset on the way there", lambda proxy: proxy.break_one(KEY.encode()), 0),
     through_proxy("reset at the first byte back", lambda proxy: proxy.reset(), 1),
     through_proxy("reset in the head", lambda proxy: proxy.reset(after_bytes=40), 1),
@@ -147,7 +147,7 @@ TROUBLES = (
     Trouble(
         "deaf",
         *(Kind.BROKEN, UNKNOWN),
-        fault=lambda proxy: proxy.deaf(),
+        fault=lambda proxy: proxy.stall(),
         runs=None,
         settings=SILENCE,
     ),

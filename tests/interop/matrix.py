@@ -153,23 +153,23 @@ def date_of(text: str) -> str:
 TEXT = """\
 <!-- Written by tests/interop from the marks of its tests. Run `make interop` again. -->
 
-# Other people's servers
+# Tested servers
 
-What works between `toolkeep.Client` and servers that we did not write, each a program of its own.
-Every "yes" is linked to a test that passed in the last run (the title of the link is its name).
-"–": the server does not offer it, which a test has seen, too.
+What works between `toolkeep.Client` and servers of other projects. Each server is a separate
+program. Every "yes" links to a test that passed in the last run; the title of the link is the
+name of the test. "–": the server does not offer the feature, which a test has checked.
 
 {table}
 
 {notes}
 
-*Cancellation*: a call is given up, and the next goes through; at FastMCP, the TypeScript SDK and
-fetch the test also sees that the call ended at the server. *List changes*: the client is told, and
-its next list is the new one. HTTP+SSE is the transport of 2024.
+*Cancellation*: a call is cancelled, and the next call works; with FastMCP, the TypeScript SDK and
+fetch the test also checks that the call ended at the server. *List changes*: the client is
+notified, and its next list is the new one. HTTP+SSE is the transport of 2024.
 
-Beside the table: the server of [the official Python SDK](../../tests/interop/test_official_sdk.py)
-in both eras; sessions that [are taken up again](../../tests/interop/test_stored_sessions.py), and
-that [processes share](../../tests/interop/test_shared_sessions.py), at servers on both SDKs.
+Also tested: the server of [the official Python SDK](../../tests/interop/test_official_sdk.py)
+in both eras; sessions that [are resumed](../../tests/interop/test_stored_sessions.py), and
+that [processes share](../../tests/interop/test_shared_sessions.py), with servers on both SDKs.
 
 Last run: {date}, with {versions}.
 """

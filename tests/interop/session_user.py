@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from toolkeep import Client, FileSessionStore
+from toolkeep import Client
 
 
 async def calls(client: Client, tags: list[str], seconds: float) -> list[str]:
@@ -20,7 +20,7 @@ async def calls(client: Client, tags: list[str], seconds: float) -> list[str]:
 
 async def main(directory: str, url: str) -> None:
     spec = {"name": "shared", "url": url, "mode": "legacy"}
-    client = Client(spec, store=FileSessionStore(directory))
+    client = Client(spec, state=f"sqlite://{directory}/state.db")
     while line := await asyncio.to_thread(sys.stdin.readline):
         told: dict[str, Any] = json.loads(line)
         answer: Any = None

@@ -18,6 +18,8 @@ QUICK = [
     ("sse-retry", "2025-11-25"),
     ("sep-2322-client-request-state", "2026-07-28"),
     ("http-custom-headers", "2026-07-28"),
+    ("auth/scope-step-up", "2026-07-28"),
+    ("auth/client-credentials-jwt", ""),
 ]
 
 
@@ -44,9 +46,8 @@ def test_the_page_is_what_the_results_say():
     assert run.page(run.recorded()) == run.PAGE.read_text("utf-8")
 
 
-def test_all_scenarios_that_need_no_authorization_passed_in_the_last_run():
+def test_all_scenarios_but_those_of_what_is_not_built_yet_passed_in_the_last_run():
     run = suite()
     outcomes = [run.Outcome(**raw) for raw in run.recorded()["outcomes"]]
-    plain = [each for each in outcomes if not each.name.startswith(run.NEEDS_OAUTH)]
-    assert plain
-    assert [each.name for each in plain if not each.fine] == []
+    assert sum(each.name.startswith(run.NEEDS_OAUTH) for each in outcomes) > len(run.NOT_YET)
+    assert {each.name for each in outcomes if not each.fine} <= set(run.NOT_YET)

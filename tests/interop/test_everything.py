@@ -25,20 +25,14 @@ from tests.interop.programs import (
     NODE,
     Heard,
     Person,
-    free_port,
     listening,
     node,
     said,
 )
-from toolkeep import (
-    CallTimedOut,
-    Changed,
-    Client,
-    InputNeeded,
-    InvalidArguments,
-    MemorySessionStore,
-    Progress,
-)
+from tests.ports import free_port
+from toolkeep import CallTimedOut, Client, InvalidArguments
+from toolkeep.events import Changed, InputNeeded, Progress
+from toolkeep.state import MemoryStore
 
 WAYS = [
     pytest.param(way, marks=at("server-everything", transport, "legacy"))
@@ -271,13 +265,13 @@ async def test_a_list_that_has_changed_is_listed_anew(way: str):
 
 @pytest.mark.requirement("S4", "S11")
 async def test_its_session_is_taken_up_again_and_replaced_after_a_restart():
-    port, store = free_port(), MemorySessionStore()
+    port, store = free_port(), MemoryStore()
     command = node(EVERYTHING, "streamableHttp")
     sessions: list[str | None] = []
     for _ in range(2):
         async with listening(command, port), asyncio.timeout(BOUND):
             for _ in range(2):
-                async with Client(f"http://127.0.0.1:{port}/mcp", store=store) as client:
+                async with Client(f"http://127.0.0.1:{port}/mcp", state=store) as client:
                     assert (await client.call_tool("echo", {"message": "it"})).text == "Echo: it"
                     sessions.append(client.session_id)
     assert sessions[0] == sessions[1] != sessions[2] == sessions[3]

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -12,7 +11,9 @@ from typing import Any, Literal
 
 import pytest
 
-from toolkeep import CallTimedOut, Client, Progress
+from tests.ports import free_port
+from toolkeep import CallTimedOut, Client
+from toolkeep.events import Progress
 
 PROGRAM = Path(__file__).with_name("official_server.py")
 BOUND = 50.0
@@ -20,12 +21,6 @@ BOUND = 50.0
 
 encodings = pytest.mark.parametrize("encoding", ["json", "sse"])
 modes = pytest.mark.parametrize(("mode", "era"), [("auto", "modern"), ("legacy", "legacy")])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @asynccontextmanager

@@ -17,11 +17,12 @@ from tests.interop.programs import (
     HERE,
     SESSIONS_SERVERS,
     both_sdks,
-    free_port,
     listening,
     running,
     seen_at,
+    sessions_in,
 )
+from tests.ports import free_port
 
 pytestmark = pytest.mark.requirement("S11")
 
@@ -81,11 +82,6 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "sessions"
 
 
-def kept_in(directory: Path) -> list[str]:
-    """The session ids in the store."""
-    return [json.loads(path.read_bytes())["session_id"] for path in directory.glob("*.json")]
-
-
 @both_sdks
 async def test_a_second_process_goes_on_without_a_handshake(sdk: str, directory: Path):
     async with (
@@ -105,7 +101,7 @@ async def test_a_second_process_goes_on_without_a_handshake(sdk: str, directory:
         assert (await first.call("three"))["session"] == session
         await first.leave()
         assert (await seen_at(port))["delete"] == 0
-    assert kept_in(directory) == [session]
+    assert await sessions_in(directory) == [session]
 
 
 @both_sdks
@@ -168,7 +164,7 @@ async def test_after_a_restart_all_recover_and_one_session_is_kept(sdk: str, dir
                 await one.tell("call", tags=[f"again-{n}" for n in range(5)], seconds=0.1)
             told = [await one.answer() for one in (first, second)]
             assert [each["answer"] for each in told] == [[f"again-{n}" for n in range(5)]] * 2
-            (kept,) = kept_in(directory)
+            (kept,) = await sessions_in(directory)
             assert kept in [each["session"] for each in told]
             before = await seen_at(port)
             assert 1 <= before["initialize"] <= 2

@@ -1,7 +1,6 @@
 """A stored legacy session, at servers on two SDKs: who takes it up, who does not, and its end."""
 
 import asyncio
-import json
 import os
 import urllib.request
 from pathlib import Path
@@ -9,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.interop.programs import BOUND, SESSIONS_SERVERS, both_sdks, listening, seen_at
-from toolkeep import CallTimedOut, Client, FileSessionStore
+from tests.interop.programs import (
+    BOUND,
+    SESSIONS_SERVERS,
+    both_sdks,
+    listening,
+    seen_at,
+    sessions_in,
+)
+from toolkeep import CallTimedOut, Client
 
 pytestmark = pytest.mark.requirement("S11")
 
@@ -23,7 +29,7 @@ def directory(tmp_path: Path) -> Path:
 def client_of(port: int, directory: Path, *, path: str = "/mcp", **options: Any) -> Client:
     spec = {"name": "stored", "url": f"http://127.0.0.1:{port}{path}", "mode": "legacy"}
     spec |= {key: options.pop(key) for key in ("api_key", "headers") if key in options}
-    return Client(spec, store=FileSessionStore(directory), **options)
+    return Client(spec, state=f"sqlite://{directory}/state.db", **options)
 
 
 async def session_of(client: Client) -> str | None:
@@ -31,10 +37,6 @@ async def session_of(client: Client) -> str | None:
     async with asyncio.timeout(BOUND), client:
         assert (await client.call_tool("slow", {"tag": "it", "seconds": 0})).text == "it"
         return client.session_id
-
-
-def kept_in(directory: Path) -> list[str]:
-    return [json.loads(path.read_bytes())["session_id"] for path in directory.glob("*.json")]
 
 
 @both_sdks
@@ -47,7 +49,7 @@ async def test_closing_leaves_a_stored_session_unless_told_otherwise(
     async with listening(SESSIONS_SERVERS[sdk]) as port:
         first = await session_of(client_of(port, directory, terminate_on_close=terminate))
         assert (await seen_at(port))["delete"] == (1 if ended else 0)
-        assert kept_in(directory) == ([] if ended else [first])
+        assert await sessions_in(directory) == ([] if ended else [first])
         second = await session_of(client_of(port, directory))
         assert (second == first) is not ended
         assert (await seen_at(port))["initialize"] == (2 if ended else 1)
@@ -117,7 +119,7 @@ async def test_a_stored_session_that_the_server_has_ended_is_replaced(sdk: str, 
         await end_session(port, first)
         second = await session_of(client_of(port, directory))
         assert second != first
-        assert kept_in(directory) == [second]
+        assert await sessions_in(directory) == [second]
         assert await session_of(client_of(port, directory)) == second
         assert (await seen_at(port))["initialize"] == 2
 
@@ -136,28 +138,20 @@ def a_file(directory: Path) -> None:
     directory.write_text("no directory")
 
 
-def broken_records(directory: Path) -> None:
-    for path in directory.glob("*.json"):
-        path.write_text("{")
+def no_database(directory: Path) -> None:
+    (directory / "state.db").write_text("{" * 10_000)
 
 
-def records_readable_by_others(directory: Path) -> None:
-    for path in directory.glob("*.json"):
-        path.chmod(0o644)
-
-
-def a_lock_that_is_none(directory: Path) -> None:
-    (directory / "lock").unlink()
-    (directory / "lock").mkdir()
+def a_database_readable_by_others(directory: Path) -> None:
+    (directory / "state.db").chmod(0o644)
 
 
 TROUBLES = (
     readable_by_others,
     a_link,
     a_file,
-    broken_records,
-    records_readable_by_others,
-    a_lock_that_is_none,
+    no_database,
+    a_database_readable_by_others,
 )
 
 

@@ -21,20 +21,15 @@ from tests.interop.programs import (
     Heard,
     Mode,
     Person,
-    free_port,
     listening,
     node,
     running,
     said,
 )
-from toolkeep import (
-    CallTimedOut,
-    Changed,
-    Client,
-    FailureKind,
-    Progress,
-    RemoteProtocolError,
-)
+from tests.ports import free_port
+from toolkeep import CallTimedOut, Client, RemoteProtocolError
+from toolkeep.errors import FailureKind
+from toolkeep.events import Changed, Progress
 
 MAKERS = {
     "FastMCP": [sys.executable, str(HERE / "fastmcp_server.py")],
@@ -214,8 +209,8 @@ async def test_it_asks_its_client_and_uses_the_answer(bench: Bench, what: str, e
 @without
 @lacks("list changes")
 @refuses(
-    "Each request is answered by a server of its own, which knows nothing of what its client can"
-    " answer; the tool says so.",
+    "Each request is answered by a new server object, which does not know what the client can"
+    " answer; the tool reports that.",
     *("elicitation", "sampling", "roots"),
 )
 async def test_a_stateless_server_can_neither_ask_nor_tell(bench: Bench):

@@ -69,7 +69,7 @@ async def test_a_cut_ends_the_body_cleanly(proxy: FaultProxy, wire: Wire):
 async def test_a_deaf_proxy_accepts_and_forwards_nothing_until_healed(
     server: ScriptedServer, proxy: FaultProxy, wire: Wire
 ):
-    proxy.deaf()
+    proxy.stall()
     await wire.send("DELETE")
     async with wire_to(proxy.port) as other:
         with pytest.raises(TimeoutError):
@@ -119,7 +119,7 @@ async def test_a_proxy_closes_with_connections_in_every_state(server: ScriptedSe
         wire_to(proxy.port) as waiting,
     ):
         await idle.initialize()
-        proxy.deaf()
+        proxy.stall()
         await waiting.send("GET")
         async with asyncio.timeout(5):
             await proxy.__aexit__(None, None, None)

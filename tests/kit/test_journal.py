@@ -29,38 +29,40 @@ async def test_what_a_killed_process_ran_is_in_its_journal(tmp_path: Path):
     assert [line[4] for line in ran] == [{"x-who": "ada"}] * 2
 
 
-async def test_a_wish_is_granted_once(tmp_path: Path):
+async def test_the_behaviour_of_a_call_is_applied_once(tmp_path: Path):
     journal = tmp_path / "journal"
-    wish = {"drop": "after_run"}
+    behaviour = {"drop": "after_run"}
     async with (
-        ScriptedServer.local(journal=str(journal), wishes=True) as server,
+        ScriptedServer.local(journal=str(journal), call_behaviours=True) as server,
         Client(server.url) as client,
     ):
         await client.list_tools()
         with pytest.raises(CallOutcomeUnknown):
-            await client.call_tool("record", {"key": "once", "wish": wish})
-        result = await client.call_tool("record_idempotent", {"key": "twice", "wish": wish})
+            await client.call_tool("record", {"key": "once", "behaviour": behaviour})
+        result = await client.call_tool(
+            "record_idempotent", {"key": "twice", "behaviour": behaviour}
+        )
         assert result.attempts == 2
     ran = [line[:2] for line in lines_of(journal)]
-    once = [["wish", "once"], ["ran", "once"]]
-    assert ran == [*once, ["wish", "twice"], ["ran", "twice"], ["ran", "twice"]]
+    once = [["behaviour", "once"], ["ran", "once"]]
+    assert ran == [*once, ["behaviour", "twice"], ["ran", "twice"], ["ran", "twice"]]
 
 
-async def test_without_the_option_a_wish_is_an_argument_like_any_other():
+async def test_without_the_option_a_behaviour_is_an_argument_like_any_other():
     async with ScriptedServer.local() as server, Client(server.url) as client:
-        await client.call_tool("record", {"key": "plain", "wish": {"drop": "after_run"}})
+        await client.call_tool("record", {"key": "plain", "behaviour": {"drop": "after_run"}})
         assert await server.executions("plain") == 1
 
 
 async def test_a_program_keeps_a_journal_too(tmp_path: Path):
     journal = tmp_path / "journal"
-    async with ScriptedServer.stdio(journal=str(journal), wishes=True) as server:
+    async with ScriptedServer.stdio(journal=str(journal), call_behaviours=True) as server:
         async with Client(server.spec) as client:
             with pytest.raises(CallOutcomeUnknown):
-                await client.call_tool("record", {"key": "k", "wish": {"drop": "after_run"}})
+                await client.call_tool("record", {"key": "k", "behaviour": {"drop": "after_run"}})
         assert await server.starts() == 1
-    (wish, ran) = lines_of(journal)
-    assert wish == ["wish", "k"]
+    (applied, ran) = lines_of(journal)
+    assert applied == ["behaviour", "k"]
     assert ran[:3] == ["ran", "k", "record"]
 
 

@@ -79,7 +79,7 @@ async def test_a_process_that_is_killed_is_gone_and_the_next_one_works():
 
 
 async def test_children_stay_until_the_block_ends_or_they_are_killed():
-    async with ScriptedServer.stdio(children=3, stubborn=True) as server:
+    async with ScriptedServer.stdio(children=3, children_ignore_signals=True) as server:
         with start(server) as parent:
             children = await server.children(at_least=3)
             assert sorted(os.getsid(pid) == pid for pid in children) == [False, True, True]
@@ -107,7 +107,7 @@ async def test_plain_children_obey_sigterm():
 
 @pytest.mark.parametrize("deaf", [False, True])
 async def test_it_can_outlast_the_end_of_its_stdin_but_not_the_block(deaf: bool):
-    async with ScriptedServer.stdio(deaf=deaf, ignore_stdin_end=not deaf) as server:
+    async with ScriptedServer.stdio(ignore_stdin=deaf, ignore_stdin_end=not deaf) as server:
         child = start(server, stdout=subprocess.PIPE)
         assert child.stdin is not None
         assert child.stdout is not None
@@ -121,7 +121,7 @@ async def test_it_can_outlast_the_end_of_its_stdin_but_not_the_block(deaf: bool)
 
 
 async def test_a_deaf_process_reads_nothing():
-    async with ScriptedServer.stdio(deaf=True) as server:
+    async with ScriptedServer.stdio(ignore_stdin=True) as server:
         with start(server) as child:
             assert child.stdin is not None
             await server.processes(at_least=1)
@@ -175,7 +175,8 @@ async def test_no_process_outlives_the_program_that_made_the_server():
         "import asyncio, subprocess, toolkeep.testing as t\n"
         "async def main():\n"
         "    async with t.ScriptedServer.stdio(\n"
-        "        children=2, stubborn=True, ignore_stdin_end=True, ignore_sigterm=True\n"
+        "        children=2, children_ignore_signals=True,\n"
+        "        ignore_stdin_end=True, ignore_sigterm=True\n"
         "    ) as server:\n"
         "        spec = server.spec\n"
         "        command = [spec['command'], *spec['args']]\n"

@@ -10,12 +10,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.oauth.world import call, client
-from toolkeep.auth.storage import LocalStorage
+from tests.oauth.world import call, client, shared_store
+from toolkeep.auth.storage import LoginStorage
 
 
 async def main(folder: str, origin: str, calls: int) -> None:
-    oauth = client(origin, LocalStorage(Path(folder), b"fleet"))
+    store = shared_store(Path(folder))
+    oauth = client(origin, LoginStorage(store))
     done, failures = 0, list[str]()
 
     async def one() -> None:
@@ -30,6 +31,7 @@ async def main(folder: str, origin: str, calls: int) -> None:
         await asyncio.gather(*(one() for _ in range(4)))
         await asyncio.sleep(0.25)  # to live through several expiries
     await oauth.aclose()
+    await store.aclose()
     print(json.dumps({"done": done, "failures": failures}))
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oauth.world import REDIRECT, callback_for, client, direct, faulty
-from toolkeep._rules.egress import Range
-from toolkeep._wire.egress import Answer, policy_for
+from toolkeep._rules.egress import AddressRange
+from toolkeep._transport.egress import FetchResponse, policy_for
 from toolkeep.auth.authorizer import OAuthError
 from toolkeep.auth.discovery import (
     BearerChallenge,
@@ -124,7 +124,7 @@ def test_metadata_of_another_resource_is_not_used(resource: str, fits: bool):
         found = read_resource_metadata(document, url, configured)
         assert found.authorization_servers == ("https://as.example",)
     else:
-        with pytest.raises(OAuthError, match="it describes"):
+        with pytest.raises(OAuthError, match="the document describes"):
             read_resource_metadata(document, url, configured)
 
 
@@ -260,7 +260,7 @@ async def test_what_is_no_json_object_is_no_metadata(answer: bytes):
     async with faulty() as server:
         server.standard()
         server.routes["/.well-known/oauth-authorization-server"] = (200, answer)
-        with pytest.raises(OAuthError, match="publishes none"):
+        with pytest.raises(OAuthError, match="publishes no metadata"):
             await found_at(server.origin)
 
 
@@ -276,6 +276,7 @@ async def test_a_server_of_2025_03_26_is_its_own_authorization_server():
         ).server.registration_endpoint == f"{server.origin}/register"
 
 
+@pytest.mark.requirement("N8")
 async def test_a_pinned_issuer_is_the_only_one_that_is_asked():
     """A server that names an attacker's authorization server gains nothing."""
     async with faulty() as evil, faulty() as good, faulty() as server:
@@ -306,13 +307,13 @@ async def test_only_the_configured_server_widens_where_its_authorization_server_
         },
     }
 
-    async def fetch(method: str, url: str, **given: Any) -> Answer:
-        return Answer(200, {}, json.dumps(answers[url]).encode(), url, "10.0.0.1")
+    async def fetch(method: str, url: str, **given: Any) -> FetchResponse:
+        return FetchResponse(200, {}, json.dumps(answers[url]).encode(), url, "10.0.0.1")
 
     mcp = "https://mcp.example/mcp"
     challenge = BearerChallenge(resource_metadata=named)
     found = await discover(mcp, fetch=fetch, policy=policy_for(mcp), challenge=challenge)
-    assert found.policy.ranges == ({Range.PRIVATE} if widened else frozenset())
+    assert found.policy.ranges == ({AddressRange.PRIVATE} if widened else frozenset())
 
 
 async def test_metadata_that_names_no_authorization_server_says_what_to_set():

@@ -18,13 +18,16 @@ from tests.oauth.world import (
     request_of,
     token,
 )
-from toolkeep.auth.authorizer import AuthRequest, Challenge, LoginNeeded, OAuthError
+from toolkeep.auth.authorizer import AuthRequest, Challenge, OAuthError
 from toolkeep.auth.discovery import BearerChallenge
-from toolkeep.auth.grants import SAVE_PAUSES, Grant, GrantKey, Grants
+from toolkeep.auth.grants import Grant, GrantKey, stored_grants
 from toolkeep.auth.login import begin_login, complete_login, logout
 from toolkeep.auth.oauth import MAX_STEP_UPS, OAuth, step_up
 from toolkeep.auth.registration import OAuthClient
-from toolkeep.auth.storage import MemoryStorage, StorageUnavailable
+from toolkeep.auth.storage import LoginStorage
+from toolkeep.auth.token_refresh import SAVE_PAUSES, GrantRefresher
+from toolkeep.errors import AuthNeeded
+from toolkeep.state import MemoryStore, StoreUnavailable
 
 pytestmark = pytest.mark.requirement("N4")
 
@@ -47,9 +50,9 @@ def grant_at(server: Faulty, **changes: Any) -> Grant:
 
 
 async def client_with(server: Faulty, storage: Any = None, **changes: Any) -> OAuth:
-    oauth = client(server.origin, storage or MemoryStorage())
+    oauth = client(server.origin, storage or LoginStorage(MemoryStore()))
     grant = grant_at(server, **changes)
-    await oauth.grants.storage.put(grant.key.text, grant.to_bytes())
+    await (await oauth.grants.storage.open()).put(grant.key.text, grant.to_bytes())
     return oauth
 
 
@@ -192,7 +195,7 @@ async def test_what_is_not_the_end_of_a_grant_keeps_it(answer: Any):
         oauth = await client_with(server)
         with pytest.raises(OAuthError) as caught:
             await bearer(oauth)
-        assert not isinstance(caught.value, LoginNeeded)
+        assert not isinstance(caught.value, AuthNeeded)
         kept = await stored(oauth)
         assert kept is not None
         assert kept.refresh_token == "refresh-0"
@@ -206,7 +209,7 @@ async def test_the_end_of_a_grant_asks_a_person(error: str):
         server.standard()
         server.routes["/token"] = (400, {"error": error})
         oauth = await client_with(server)
-        with pytest.raises(LoginNeeded, match=f"has ended.*{error}") as caught:
+        with pytest.raises(AuthNeeded, match=f"no longer valid.*{error}") as caught:
             await bearer(oauth)
         assert "interrupted" not in str(caught.value)
         assert await stored(oauth) is None
@@ -240,7 +243,7 @@ async def test_a_grant_without_refresh_token_ends_with_its_token():
     async with faulty() as server:
         server.standard()
         oauth = await client_with(server, refresh_token="")
-        with pytest.raises(LoginNeeded, match="no refresh token"):
+        with pytest.raises(AuthNeeded, match="no refresh token"):
             await bearer(oauth)
         now = time.time()
         oauth = await client_with(
@@ -261,7 +264,7 @@ async def test_a_refresh_that_was_interrupted_is_tried_once_more_and_told(reusab
         if reusable:
             assert await bearer(oauth) == "first"
         else:
-            with pytest.raises(LoginNeeded, match="a refresh was interrupted"):
+            with pytest.raises(AuthNeeded, match="a refresh was interrupted"):
                 await bearer(oauth)
         assert len(server.asked("/token")) == 1
 
@@ -274,11 +277,11 @@ async def test_an_answer_that_never_came_counts_as_an_interruption():
         with pytest.raises(OAuthError):
             await bearer(oauth)
         server.routes["/token"] = (400, {"error": "invalid_grant"})
-        with pytest.raises(LoginNeeded, match="a refresh was interrupted"):
+        with pytest.raises(AuthNeeded, match="a refresh was interrupted"):
             await bearer(client(server.origin, oauth.grants.storage))
 
 
-class Flaky(MemoryStorage):
+class Flaky(MemoryStore):
     """A storage that refuses the next `failures` writes of renewed grants."""
 
     failures = 0
@@ -286,16 +289,16 @@ class Flaky(MemoryStorage):
     async def put(self, key: str, value: bytes, **options: Any) -> int | None:
         if b'"renewals": 1' in value and self.failures:
             self.failures -= 1
-            raise StorageUnavailable("the store is away")
+            raise StoreUnavailable("the store is away", store="test")
         return await super().put(key, value, **options)
 
 
 async def test_a_renewed_grant_is_stored_as_soon_as_the_storage_is_back():
     async with faulty() as server:
         server.standard()
-        storage = Flaky()
-        oauth = await client_with(server, storage)
-        storage.failures = 3
+        store = Flaky()
+        oauth = await client_with(server, LoginStorage(store))
+        store.failures = 3
         assert await bearer(oauth) == "first"
         kept = await stored(oauth)
         assert kept is not None
@@ -305,9 +308,9 @@ async def test_a_renewed_grant_is_stored_as_soon_as_the_storage_is_back():
 async def test_a_renewed_grant_that_cannot_be_stored_is_used_and_stored_later():
     async with faulty() as server:
         server.standard()
-        storage = Flaky()
-        oauth = await client_with(server, storage)
-        storage.failures = len(SAVE_PAUSES) + 1
+        store = Flaky()
+        oauth = await client_with(server, LoginStorage(store))
+        store.failures = len(SAVE_PAUSES) + 1
         assert await bearer(oauth) == "first"
         kept = await stored(oauth)  # reading finds the storage back
         assert kept is not None
@@ -334,26 +337,28 @@ async def test_a_process_that_holds_the_lease_for_too_long_is_not_waited_for_end
     async with faulty() as server:
         server.standard()
         oauth = await client_with(server)
-        oauth.grants = Grants(
+        oauth.grants = GrantRefresher(
             oauth.grants.storage,
             fetch=direct,
             settings=oauth.settings.client,
             policy=oauth.policy,
             lease_wait=0.05,
         )
-        lease = await oauth.grants.storage.lease(f"{oauth.settings.key('alice').text}:refresh", 60)
+        lease = await (await oauth.grants.storage.open()).lease(
+            f"{oauth.settings.key('alice').text}:refresh", 60
+        )
         assert lease is not None
         with pytest.raises(OAuthError, match="another process") as caught:
             await bearer(oauth)
         assert caught.value.transient
-        await oauth.grants.storage.release(lease)
+        await (await oauth.grants.storage.open()).release(lease)
         assert await bearer(oauth) == "first"
 
 
 def impatient(oauth: OAuth, lease: float) -> OAuth:
     """The same with a lease that is over soon."""
     settings, policy = oauth.settings.client, oauth.policy
-    oauth.grants = Grants(
+    oauth.grants = GrantRefresher(
         oauth.grants.storage, fetch=direct, settings=settings, policy=policy, lease=lease
     )
     return oauth
@@ -363,7 +368,9 @@ async def test_the_lease_of_a_process_that_was_killed_is_over_soon():
     async with faulty() as server:
         server.standard()
         oauth = await client_with(server, refreshing=True)
-        assert await oauth.grants.storage.lease(f"{oauth.settings.key('alice').text}:refresh", 0.2)
+        assert await (await oauth.grants.storage.open()).lease(
+            f"{oauth.settings.key('alice').text}:refresh", 0.2
+        )
         assert await bearer(oauth) == "first"
 
 
@@ -392,7 +399,7 @@ async def test_what_is_stored_and_cannot_be_read_is_said_without_quoting_it():
         oauth = await client_with(server)
         key = oauth.settings.key("alice").text
         for value in (b"", b"{}", b'{"format": 99, "secret": "sesame"}', b'{"format": 1}', b"[1]"):
-            await oauth.grants.storage.put(key, value)
+            await (await oauth.grants.storage.open()).put(key, value)
             with pytest.raises(OAuthError, match="cannot be read") as caught:
                 await bearer(oauth)
             assert "sesame" not in str(caught.value)
@@ -434,7 +441,7 @@ async def test_a_server_that_refuses_fresh_tokens_does_not_cause_refreshes_for_e
         assert await bearer(oauth) == "first"
         said = 'Bearer error="invalid_token", error_description="wrong audience"'
         for _ in range(5):
-            with pytest.raises(LoginNeeded, match=r"refreshed \d s ago.*wrong audience"):
+            with pytest.raises(AuthNeeded, match=r"refreshed \d s ago.*wrong audience"):
                 await oauth.challenged(request_of(oauth), refused(oauth, "first", said=said))
         assert len(server.asked("/token")) == 1
 
@@ -444,12 +451,12 @@ async def test_who_never_logged_in_is_told_what_helps():
         server.standard()
         oauth = client(server.origin)
         said = Challenge(401, {"www-authenticate": 'Bearer scope="a b"'})
-        with pytest.raises(LoginNeeded, match="Run 'toolkeep login files'") as caught:
+        with pytest.raises(AuthNeeded, match=r"begin_login\('files', 'alice'\)") as caught:
             await oauth.challenged(request_of(oauth), said)
         assert (caught.value.scopes, caught.value.server) == (("a", "b"), "files")
         assert caught.value.principal == "alice"
         need = 'Bearer error="insufficient_scope", scope="a"'
-        with pytest.raises(LoginNeeded):
+        with pytest.raises(AuthNeeded):
             await oauth.challenged(request_of(oauth), refused(oauth, "x", 403, need))
         assert not await oauth.challenged(request_of(oauth), refused(oauth, "x", 403))
 
@@ -459,7 +466,7 @@ async def test_a_step_up_ends():
         now = time.time()
         grant = grant_at(server, scopes=("a",), requested=("a", "b"), expires_at=now + 900)
         assert step_up(grant, BearerChallenge(scopes=("c", "a"))) == ("a", "b", "c")
-        with pytest.raises(OAuthError, match="with the scopes that it asks for"):
+        with pytest.raises(OAuthError, match="that has the scopes it requires"):
             step_up(grant, BearerChallenge(scopes=("a",)))
         with pytest.raises(OAuthError, match="were not enough"):
             step_up(replace(grant, step_ups=MAX_STEP_UPS), BearerChallenge(scopes=("c",)))
@@ -469,7 +476,7 @@ async def test_a_step_up_ends():
             server.routes["/token"] = (200, token(f"t{number}", "r"))
             need = f'Bearer error="insufficient_scope", scope="s{number}"'
             sent = await bearer(oauth)
-            with pytest.raises(LoginNeeded):
+            with pytest.raises(AuthNeeded):
                 await oauth.challenged(request_of(oauth), refused(oauth, sent, 403, need))
             login = await begin_login(oauth, "alice", redirect_uri=REDIRECT)
             grant = await complete_login(oauth, callback_for(login.url))
@@ -495,7 +502,7 @@ async def test_a_token_is_sent_to_its_own_origin_only():
         server.standard()
         oauth = await client_with(server, expires_at=time.time() + 900)
         for url in ("https://evil.example/mcp", server.origin.replace("127.0.0.1", "localhost")):
-            with pytest.raises(OAuthError, match="another origin"):
+            with pytest.raises(OAuthError, match="only to the origin of its server"):
                 await oauth.headers(AuthRequest("files", "alice", "GET", url))
         own = AuthRequest("files", "alice", "GET", f"{server.origin}/other")
         assert await oauth.headers(own) == {"authorization": "Bearer old"}
@@ -517,18 +524,20 @@ async def test_all_grants_are_listed():
     async with faulty() as server:
         oauth = await client_with(server)
         await oauth.grants.save(grant_at(server, key=oauth.settings.key("bob")))
-        found = [grant.key.principal async for grant in oauth.grants.all()]
+        found = [
+            grant.key.principal async for grant in stored_grants(await oauth.grants.storage.open())
+        ]
         assert sorted(map(str, found)) == ["alice", "bob"]
 
 
-class Away(MemoryStorage):
+class Away(MemoryStore):
     """A storage that does not answer."""
 
     away = False
 
     async def get(self, key: str) -> Any:
         if self.away:
-            raise StorageUnavailable("the store is away")
+            raise StoreUnavailable("the store is away", store="test")
         return await super().get(key)
 
 
@@ -536,10 +545,11 @@ async def test_calls_go_on_with_what_is_in_memory_while_the_storage_is_away():
     now = time.time()
     async with faulty() as server:
         server.standard()
-        storage = Away()
+        store = Away()
+        storage = LoginStorage(store)
         oauth = await client_with(server, storage, obtained_at=now, expires_at=now + 900)
         assert await bearer(oauth) == "old"
-        storage.away = True
+        store.away = True
         assert await bearer(oauth) == "old"
         with pytest.raises(OAuthError, match="the store is away") as caught:
             await bearer(client(server.origin, storage))
@@ -556,8 +566,8 @@ async def test_a_logout_elsewhere_is_noticed_with_the_first_refused_token():
         server.standard()
         oauth = await client_with(server, expires_at=now + 900)
         assert await bearer(oauth) == "old"
-        await oauth.grants.storage.delete(oauth.settings.key("alice").text)
-        with pytest.raises(LoginNeeded):
+        await (await oauth.grants.storage.open()).delete(oauth.settings.key("alice").text)
+        with pytest.raises(AuthNeeded):
             await oauth.challenged(request_of(oauth), refused(oauth, "old"))
         assert await bearer(oauth) == ""
 
@@ -566,9 +576,11 @@ async def test_a_grant_that_cannot_be_read_can_be_replaced_removed_and_passed_ov
     async with faulty() as server:
         server.standard()
         oauth = await client_with(server)
-        storage, broken = oauth.grants.storage, oauth.settings.key("bob")
+        storage, broken = await oauth.grants.storage.open(), oauth.settings.key("bob")
         await storage.put(broken.text, b"{}")
-        assert [grant.key.principal async for grant in oauth.grants.all()] == ["alice"]
+        assert [
+            grant.key.principal async for grant in stored_grants(await oauth.grants.storage.open())
+        ] == ["alice"]
         login = await begin_login(oauth, "bob", redirect_uri=REDIRECT)
         await complete_login(oauth, callback_for(login.url))
         assert await oauth.grants.stored(broken) is not None

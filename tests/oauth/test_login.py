@@ -37,7 +37,8 @@ from toolkeep.auth.oauth import (
 )
 from toolkeep.auth.registration import ClientSettings, application_type
 from toolkeep.auth.services import ClientCredentials
-from toolkeep.auth.storage import MemoryStorage
+from toolkeep.auth.storage import LoginStorage
+from toolkeep.state import MemoryStore
 
 pytestmark = pytest.mark.requirement("N3", "N5")
 
@@ -75,6 +76,7 @@ async def test_the_code_is_redeemed_with_its_verifier_and_its_resource():
     )
 
 
+@pytest.mark.requirement("N8")
 @pytest.mark.parametrize("given", ["omit", "api://files"])
 async def test_the_resource_is_what_the_user_says(given: str):
     async with faulty() as server:
@@ -238,7 +240,7 @@ async def test_a_callback_that_arrives_twice_at_once_is_redeemed_once():
 async def test_a_callback_is_not_completed_at_another_server():
     async with faulty() as server:
         server.standard()
-        storage = MemoryStorage()
+        storage = LoginStorage(MemoryStore())
         login = await begin_login(client(server.origin, storage), redirect_uri=REDIRECT)
         other = client(server.origin, storage, server="mail")
         with pytest.raises(OAuthError, match="another server"):
@@ -359,7 +361,7 @@ async def test_the_secret_of_a_configured_client_goes_to_no_other_issuer():
         server.standard()
         evil.standard()
         mine = ClientSettings(client_id="mine", client_secret="sesame")
-        storage = MemoryStorage()
+        storage = LoginStorage(MemoryStore())
         oauth = client(server.origin, storage, client=mine)
         await begin_login(oauth, redirect_uri=REDIRECT)
         named = {"resource": f"{server.origin}/mcp", "authorization_servers": [evil.origin]}
@@ -507,7 +509,7 @@ async def test_a_device_login_that_is_denied_ends(answer: Any, said: str):
 async def test_a_server_without_device_logins_says_so():
     async with faulty() as server:
         server.standard()
-        with pytest.raises(OAuthError, match="no login by device code"):
+        with pytest.raises(OAuthError, match="does not support login by device code"):
             await begin_device_login(client(server.origin))
         server.standard(device_authorization_endpoint=f"{server.origin}/device")
         for answer in ((200, {}), (400, {"error": "unauthorized_client"})):
@@ -537,7 +539,7 @@ async def test_a_service_asks_once_for_all_callers_and_not_again_for_a_token_jus
         server.standard()
         mine = ClientSettings(client_id="svc", client_secret="sesame")
         settings = OAuthSettings("files", f"{server.origin}/mcp", client=mine)
-        service = ClientCredentials(settings, fetch=direct)
+        service = ClientCredentials(settings, LoginStorage(MemoryStore()), fetch=direct)
         request = AuthRequest("files", None, "POST", settings.url)
         given = await asyncio.gather(*(service.headers(request) for _ in range(20)))
         assert {one["authorization"] for one in given} == {"Bearer first"}
@@ -554,7 +556,11 @@ async def test_a_service_asks_once_for_all_callers_and_not_again_for_a_token_jus
         assert caught.value.transient
         await service.aclose()
     with pytest.raises(OAuthError, match="a secret or a key"):
-        ClientCredentials(OAuthSettings("files", "https://a.example/mcp"), fetch=direct)
+        ClientCredentials(
+            OAuthSettings("files", "https://a.example/mcp"),
+            LoginStorage(MemoryStore()),
+            fetch=direct,
+        )
 
 
 # -- what is refused before anything is sent ------------------------------------------------------

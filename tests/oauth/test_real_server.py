@@ -18,7 +18,7 @@ from tests.oauth.world import (
     running,
     running_provider,
 )
-from toolkeep.auth.authorizer import LoginNeeded, OAuthError
+from toolkeep.auth.authorizer import OAuthError
 from toolkeep.auth.login import (
     begin_device_login,
     begin_login,
@@ -30,7 +30,9 @@ from toolkeep.auth.login import (
 from toolkeep.auth.oauth import OAuthSettings
 from toolkeep.auth.registration import ClientSettings
 from toolkeep.auth.services import ClientCredentials
-from toolkeep.auth.storage import MemoryStorage
+from toolkeep.auth.storage import LoginStorage
+from toolkeep.errors import AuthNeeded
+from toolkeep.state import MemoryStore
 
 CONFIGURED = ClientSettings(client_id="configured", client_secret="configured:secret/+")
 
@@ -49,7 +51,7 @@ async def test_a_person_logs_in_with_every_kind_of_client(
     provider: str, settings: ClientSettings, kind: str
 ):
     oauth = client(provider, client=settings)
-    with pytest.raises(LoginNeeded, match="toolkeep login files"):
+    with pytest.raises(AuthNeeded, match=r"begin_login\('files', 'alice'\)"):
         await call(oauth)
     login = await begin_login(oauth, "alice", redirect_uri=REDIRECT)
     grant = await complete_login(oauth, await browse(login.url), principal="alice")
@@ -61,14 +63,14 @@ async def test_a_person_logs_in_with_every_kind_of_client(
 
 @pytest.mark.requirement("N5")
 async def test_another_process_completes_a_login_that_this_one_began(provider: str):
-    storage = MemoryStorage()
+    storage = LoginStorage(MemoryStore())
     login = await begin_login(client(provider, storage), "bob", redirect_uri=REDIRECT)
     callback = await browse(login.url, "bob")
     assert await server_of(storage, callback) == ("files", "bob")
     other = client(provider, storage)
     await complete_login(other, callback)
     assert (await call(other, "bob")).body["user"] == "bob"
-    with pytest.raises(OAuthError, match="no login that is under way"):
+    with pytest.raises(OAuthError, match="no login is waiting for this callback"):
         await complete_login(other, callback)
 
 
@@ -79,14 +81,14 @@ async def test_two_people_at_one_server_keep_their_own_accounts(provider: str):
         login = await begin_login(oauth, name, redirect_uri=REDIRECT)
         await complete_login(oauth, await browse(login.url, name), principal=name)
     assert [(await call(oauth, name)).body["user"] for name in ("alice", "bob")] == ["alice", "bob"]
-    with pytest.raises(LoginNeeded):
+    with pytest.raises(AuthNeeded):
         await call(oauth, None)
 
 
 @pytest.mark.requirement("N4")
 async def test_a_refused_token_is_refreshed_before_anybody_is_asked(provider: str):
     with running_provider(ttl=1) as origin:
-        storage = MemoryStorage()
+        storage = LoginStorage(MemoryStore())
         oauth = client(origin, storage)
         login = await begin_login(oauth, "alice", redirect_uri=REDIRECT)
         first = await complete_login(oauth, await browse(login.url))
@@ -111,7 +113,7 @@ async def test_a_call_that_needs_more_scopes_leads_to_a_login_for_all_of_them(pr
     login = await begin_login(oauth, "alice", redirect_uri=REDIRECT)
     await complete_login(oauth, await browse(login.url))
     writing = f"{provider}/mcp?scope=files:write"
-    with pytest.raises(LoginNeeded) as caught:
+    with pytest.raises(AuthNeeded) as caught:
         await call(oauth, url=writing)
     assert set(caught.value.scopes) >= {"files:read", "files:write"}
     # The scopes are remembered with the grant: the login needs not be told.
@@ -139,7 +141,7 @@ async def test_a_logout_revokes_and_forgets(provider: str):
     assert await logout(oauth, "dave")
     assert await oauth.headers(request_of(oauth, "dave")) == {}
     await oauth.grants.save(grant)  # a copy that was kept is worth nothing
-    with pytest.raises(LoginNeeded, match="invalid_grant"):
+    with pytest.raises(AuthNeeded, match="invalid_grant"):
         await call(oauth, "dave")
     assert await logout(oauth, "nobody")
 
@@ -150,7 +152,7 @@ async def test_a_service_proves_itself_with_a_secret(provider: str):
         client_id="service", client_secret="service-secret", auth_method="client_secret_post"
     )
     asked = OAuthSettings("files", f"{provider}/mcp", client=settings, scopes=("files:read",))
-    service = ClientCredentials(asked, fetch=direct)
+    service = ClientCredentials(asked, LoginStorage(MemoryStore()), fetch=direct)
     reply = await call(service)
     assert (reply.status, reply.body["user"]) == (200, "service")
     reply = await call(service, url=f"{provider}/mcp?scope=files:write")
@@ -164,7 +166,7 @@ async def test_a_service_proves_itself_with_a_signed_assertion():
     with running_provider(jwks={"keys": [public]}) as origin:
         settings = ClientSettings(client_id="signer", signing_key=key, key_id="one")
         asked = OAuthSettings("files", f"{origin}/mcp", client=settings)
-        service = ClientCredentials(asked, fetch=direct)
+        service = ClientCredentials(asked, LoginStorage(MemoryStore()), fetch=direct)
         assert (await call(service)).body["user"] == "signer"
         assert (await call(service)).status == 200
         assert (await ledger(origin))["grants"] == ["client_credentials"]

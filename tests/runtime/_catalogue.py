@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import pytest
 
-from toolkeep import CatalogueChanged, Event, Runtime
+from toolkeep import Runtime
+from toolkeep.events import CatalogueChanged, Event
 from toolkeep.testing import Behaviour, Recorded, Rule, ScriptedServer
-from toolkeep.testing._engine import Engine
-from toolkeep.testing._exchange import converse
-from toolkeep.testing._homes import LocalHome
-from toolkeep.testing._options import Settings
+from toolkeep.testing._state import ServerState
+from toolkeep.testing.script import Settings
+from toolkeep.testing.scripted import LocalBackend
 
 Era = Literal["legacy", "modern"]
 
@@ -101,7 +101,7 @@ async def listings(of: ScriptedServer, method: str = "tools/list") -> int:
     return len(await of.requests(method))
 
 
-class PersonalEngine(Engine):
+class PersonalState(ServerState):
     """Lists for whoever says who they are (`x-user`, or a bearer token) what is theirs."""
 
     personal: Mapping[str, Mapping[str, Any]]
@@ -115,13 +115,6 @@ def whose(headers: Mapping[str, str]) -> str:
     return headers.get("x-user") or headers.get("authorization", "").removeprefix("Bearer ")
 
 
-class PersonalHome(LocalHome):
-    def __init__(self, settings: Settings, personal: Mapping[str, Mapping[str, Any]]) -> None:
-        self._engine = PersonalEngine(settings, converse)
-        self._engine.personal = personal
-        self.port = 0
-
-
 def personal_server(era: Era, personal: Mapping[str, Mapping[str, Any]]) -> ScriptedServer:
     """A server whose lists differ by identity: from methods to results by user.
 
@@ -129,7 +122,9 @@ def personal_server(era: Era, personal: Mapping[str, Mapping[str, Any]]) -> Scri
     """
     told = personal.get("tools/list", {}).values()
     settings = Settings(era=era, tools=[one for result in told for one in result["tools"]])
-    return ScriptedServer(PersonalHome(settings, personal), settings)
+    state = PersonalState(settings)
+    state.personal = personal
+    return ScriptedServer(LocalBackend(state), settings)
 
 
 def users_of(seen: list[Recorded]) -> list[str]:

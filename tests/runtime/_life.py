@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from toolkeep import Backoff, Event, InputNeeded, Runtime, ToolkeepError
+from toolkeep import Runtime, ToolkeepError
+from toolkeep.events import Event, InputNeeded
+from toolkeep.group import Backoff
 from toolkeep.testing import Recorded, ScriptedServer
 
 PATIENCE = 15.0

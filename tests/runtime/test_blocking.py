@@ -16,18 +16,19 @@ from toolkeep import (
     CallContext,
     CallRejected,
     ConfigError,
-    Delivery,
-    Event,
     InvalidArguments,
     ServerUnavailable,
-    Started,
     ToolkeepError,
     UnknownTool,
     WrongLoop,
     blocking,
 )
-from toolkeep import Runtime as AsyncRuntime
+from toolkeep import (
+    Runtime as AsyncRuntime,
+)
 from toolkeep.blocking import Runtime
+from toolkeep.errors import Delivery
+from toolkeep.events import Event, Started
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
@@ -48,7 +49,7 @@ async def test_a_runtime_without_a_loop_does_what_the_other_does(era: Any):
                     echo.with_headers({"x-a": "1"}).call({"text": "c"}).text,
                     seen.tool("echo").name,
                     len(read["tools"]) == len(runtime.catalogue) == runtime.servers[0].tools,
-                    runtime.figures.tool("kit", "echo").calls,
+                    runtime.stats.tool("kit", "echo").calls,
                     runtime.refresh("kit").tool("kit.echo").tool,
                     runtime.summary(),
                 )
@@ -81,7 +82,7 @@ async def test_servers_come_and_go():
 def test_nothing_that_the_other_runtime_offers_is_missing():
     renamed = {"aclose": "close"}
     offered = {name for name in dir(AsyncRuntime) if not name.startswith("_")}
-    offered.remove("resource")  # lives in the event loop, and is reached there: see `run`
+    offered.remove("component")  # lives in the event loop, and is reached there: see `run`
     assert {renamed.get(name, name) for name in offered} | {"run"} == {
         name for name in dir(Runtime) if not name.startswith("_")
     }

@@ -15,18 +15,10 @@ import pytest
 
 from tests.engine.helpers_rounds import ADA, ELICIT
 from tests.runtime._blocking import LONG, PATIENCE, config_of, elsewhere, portals, program, said
-from toolkeep import (
-    CallOutcomeUnknown,
-    Completed,
-    Delivery,
-    Event,
-    Failed,
-    InputNeeded,
-    Progress,
-    Started,
-    ToolkeepError,
-)
+from toolkeep import CallOutcomeUnknown, ToolkeepError
 from toolkeep.blocking import Runtime
+from toolkeep.errors import Delivery
+from toolkeep.events import Completed, Event, Failed, InputNeeded, Progress, Started
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 asker: ContextVar[str] = ContextVar("asker", default="nobody")
@@ -159,7 +151,7 @@ with Runtime.open(config) as runtime:
     try:
         runtime.call("kit.slow", {"seconds": 30})
     except KeyboardInterrupt:
-        assert runtime.figures.tool("kit", "slow").cancelled == 1
+        assert runtime.stats.tool("kit", "slow").cancelled == 1
         print(runtime.call("kit.echo", {"text": "after"}).text)
 """,
     "stream": """
@@ -169,7 +161,7 @@ with Runtime.open(config) as runtime:
             for event in call:
                 pass
     except KeyboardInterrupt:
-        assert runtime.figures.tool("kit", "slow").cancelled == 1
+        assert runtime.stats.tool("kit", "slow").cancelled == 1
         print(runtime.call("kit.echo", {"text": "after"}).text)
 """,
     "opening": """

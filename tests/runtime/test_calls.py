@@ -24,13 +24,13 @@ from toolkeep import (
     CallContext,
     CallResult,
     CallTimedOut,
-    Delivery,
     InvalidArguments,
     InvalidResult,
     Runtime,
     ServerUnavailable,
     UnknownTool,
 )
+from toolkeep.errors import Delivery
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 ADA, BOB = CallContext(principal="ada"), CallContext(principal="bob")
@@ -128,7 +128,7 @@ async def test_cancelled_while_its_tools_are_listed():
         assert call.cancelled()
         assert (await other).success, "who waits for the same listing is not disturbed"
         assert await kit.ledger() == {"waits": 1}
-        assert runtime.figures.server("kit").in_flight == 0
+        assert runtime.stats.server("kit").in_flight == 0
 
 
 @pytest.mark.requirement("P5")
@@ -168,7 +168,7 @@ async def test_cancelled_in_flight_the_server_is_told(era: Any, context: Any):
             assert call.cancelled()
             assert {one.tool for one in await server.cancelled(at_least=1)} == {"slow"}
             assert (await runtime.call(f"{name}.echo", {"text": "a"}, context=context)).success
-            assert runtime.figures.tool(name, "slow").cancelled == 1
+            assert runtime.stats.tool(name, "slow").cancelled == 1
 
 
 # -- refused without a request (P6) ---------------------------------------------------------------

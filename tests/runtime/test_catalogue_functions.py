@@ -87,7 +87,7 @@ async def test_a_function_may_be_marked_tagged_and_take_the_place_of_ours() -> N
     async with opened(functions=[echo, marked]) as (run, _):
         assert (await run.call("echo", {"text": "hi"})).text == "HI"
         assert run.catalogue.tool("twice").read_only
-        assert names(run.catalogue.group("maths")) == ["builtin.twice"]
+        assert names(run.catalogue.with_tag("maths")) == ["builtin.twice"]
 
 
 def hangs(*words: str) -> str:

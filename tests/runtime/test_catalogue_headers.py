@@ -74,7 +74,7 @@ async def test_a_mismatch_lists_again_sends_once_more_and_the_catalogue_learns_i
 ) -> None:
     async with (
         ScriptedServer.local(era="modern", tools=[query()]) as kit,
-        opened(server(kit), live=False) as (run, diary),
+        opened(server(kit), listen=False) as (run, diary),
     ):
         await run.call("query", ARGUMENTS, context=context)
         await kit.set_tools([MARKED, tool("new")])

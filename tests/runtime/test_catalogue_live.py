@@ -101,7 +101,7 @@ async def test_only_what_changed_is_listed_again(era: Era) -> None:
 async def test_what_a_server_vouched_for_is_listed_again_when_that_has_expired() -> None:
     async with ScriptedServer.local(era="modern") as kit:
         await kit.set_cache(50)
-        async with opened(server(kit), live=False) as (run, diary):
+        async with opened(server(kit), listen=False) as (run, diary):
             assert await listings(kit, "subscriptions/listen") == 0
             await kit.set_tools([tool("new")])
             await kit.set_resource("kit://more", "text")
@@ -115,7 +115,7 @@ async def test_by_hand_one_server_or_all_are_listed_again(era: Era) -> None:
     async with (
         ScriptedServer.local(era=era) as one,
         ScriptedServer.local(era=era) as other,
-        opened(server(one, "one"), server(other, "other"), live=False) as (run, diary),
+        opened(server(one, "one"), server(other, "other"), listen=False) as (run, diary),
     ):
         told, asked = len(diary.changes), await listings(other)
         for kit in (one, other):
@@ -232,14 +232,14 @@ LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/li
 
 
 @pytest.mark.requirement("T5", "S4")
-@pytest.mark.parametrize("live", [True, False], ids=["listening", "not listening"])
+@pytest.mark.parametrize("listen", [True, False], ids=["listening", "not listening"])
 @pytest.mark.parametrize("encoding", ["json", "sse"])
-async def test_after_a_lost_session_each_list_is_read_once(encoding: Any, live: bool) -> None:
+async def test_after_a_lost_session_each_list_is_read_once(encoding: Any, listen: bool) -> None:
     async with (
         ScriptedServer.local(era="legacy", encoding=encoding) as kit,
-        opened(server(kit), live=live) as (run, _),
+        opened(server(kit), listen=listen) as (run, _),
     ):
-        if live:  # the listening stream of the first session stands
+        if listen:  # the listening stream of the first session stands
             await eventually(lambda: has_get(kit, 1))
         before = {method: await listings(kit, method) for method in LISTS}
         assert before == dict.fromkeys(LISTS, 1)

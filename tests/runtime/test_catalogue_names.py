@@ -208,13 +208,13 @@ async def test_tags_and_hints_are_shown_and_make_groups(era: Era) -> None:
         await kit.set_tools(own, built_in=False)
         await other.set_tools([tool("plain")], built_in=False)
         async with opened(server(kit, **settings), server(other, "other")) as (run, _):
-            groups = {tag: names(found) for tag, found in run.catalogue.groups().items()}
+            groups = {tag: names(found) for tag, found in run.catalogue.by_tag().items()}
             assert groups == {
                 "grave": ["kit.drop"],
                 "shop": ["kit.look", "kit.drop", "kit.set_x"],
                 "writes": ["kit.drop", "kit.set_x"],
             }
-            assert names(run.catalogue.group("writes")) == groups["writes"]
+            assert names(run.catalogue.with_tag("writes")) == groups["writes"]
             assert names(run.catalogue.search("drop", tags=["shop"])) == ["kit.drop"]
             assert names(run.catalogue.search("drop", tags=["none"])) == []
             hints = {one.tool: hints_of(one) for one in run.catalogue}

@@ -216,7 +216,7 @@ async def test_by_hand_all_are_listed_though_one_is_out_of_reach(era: Era) -> No
     async with (
         place(era) as there,
         ScriptedServer.local(era=era) as other,
-        opened(server(there.kit, **QUICK), server(other, "other"), live=False) as (run, _),
+        opened(server(there.kit, **QUICK), server(other, "other"), listen=False) as (run, _),
     ):
         await there.stop()
         await other.set_tools([tool("new")])

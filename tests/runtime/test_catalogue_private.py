@@ -188,7 +188,7 @@ async def test_a_forgotten_principal_is_listed_for_again(era: Era) -> None:
 async def test_a_private_list_that_is_vouched_for_briefly_does_not_cost_a_listing_a_call() -> None:
     async with ScriptedServer.local(era="modern") as kit:
         await kit.set_cache(1, "private")
-        async with opened(server(kit), live=False) as (run, _):
+        async with opened(server(kit), listen=False) as (run, _):
             for _ in range(20):
                 await run.call("kit.echo", {"text": "hi"}, context=ALICE)
                 await asyncio.sleep(0.002)  # so that each finds its list expired

@@ -19,14 +19,8 @@ from tests.runtime._life import (
     eventually,
     failure_of,
 )
-from toolkeep import (
-    CallContext,
-    CallResult,
-    Delivery,
-    Runtime,
-    ToolkeepError,
-    UnknownTool,
-)
+from toolkeep import CallContext, CallResult, Runtime, ToolkeepError, UnknownTool
+from toolkeep.errors import Delivery
 from toolkeep.testing import ScriptedServer
 
 ADA, BOB = CallContext(principal="ada"), CallContext(principal="bob")
@@ -83,8 +77,8 @@ async def test_reconnecting_all_lets_calls_end_where_they_began():
         async with asyncio.timeout(PATIENCE):
             await runtime.reconnect(failed_only=False)
         assert (await runtime.call("kit.echo", {"text": "a"})).text == "a"
-        await kit.hurry()
-        await program.hurry()
+        await kit.skip_delays()
+        await program.skip_delays()
         results = await ended(*held)
         assert [getattr(one, "text", one) for one in results] == ["done"] * 10
         assert len(await kit.requests("initialize")) == 2
@@ -141,7 +135,7 @@ async def test_who_waits_for_a_place_at_a_server_that_goes_is_served_or_told_the
             after = {"kit": {**small, "tags": ["new"]}} if edit == "change" else {}
             async with asyncio.timeout(PATIENCE):
                 await runtime.reload(config_of(**after))
-            await kit.hurry()
+            await kit.skip_delays()
             first, second = await ended(held, waiting)
             assert first.text == "done"
             ran = await kit.executions("waits")

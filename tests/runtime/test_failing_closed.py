@@ -17,14 +17,14 @@ from toolkeep import (
     CallContext,
     CallNotSentInTime,
     ConfigError,
-    Delivery,
-    Event,
     NotPermitted,
     Runtime,
-    Started,
     ToolkeepError,
     UnknownTool,
 )
+from toolkeep.auth import AuthRequest, Challenge
+from toolkeep.errors import Delivery
+from toolkeep.events import Event, Started
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 ADA = CallContext(principal="ada")
@@ -170,14 +170,12 @@ class Authorizing:
     def __init__(self) -> None:
         self.fail = False
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         if self.fail:
             raise Broken(SECRET)
         return {"authorization": "Bearer good"}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 
@@ -260,7 +258,7 @@ async def test_a_server_that_never_answers_costs_calls_to_others_nothing():
     ):
         config = config_of(kit=kit, quiet={"url": proxy.url()})
         async with Runtime.open(config, health_interval=None) as runtime:
-            proxy.deaf()
+            proxy.stall()
             for context in (None, ADA):
                 for name in ("kit.record", runtime.catalogue.tool("kit.record").model_name):
                     called = await runtime.call(name, context=context, timeout=2)

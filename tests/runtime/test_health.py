@@ -15,16 +15,9 @@ from tests.runtime._life import (
     quiet_port,
     sessions_in,
 )
-from toolkeep import (
-    CallContext,
-    CatalogueChanged,
-    Dropped,
-    Health,
-    HealthChanged,
-    Joined,
-    MemberState,
-    Runtime,
-)
+from toolkeep import CallContext, Runtime
+from toolkeep.events import CatalogueChanged, Health, HealthChanged, ServerAdded, ServerLost
+from toolkeep.group import MemberState
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 ADA = CallContext(principal="ada")
@@ -151,10 +144,10 @@ async def test_reconnecting_the_failed_opens_those_and_nobody_else():
             assert runtime.servers[1].state is MemberState.FAILED
             await runtime.reconnect()
             assert runtime.servers[1].state is MemberState.FAILED
-            assert ear.of(Dropped, "late")
+            assert ear.of(ServerLost, "late")
             async with ScriptedServer.local(port=port):
                 await runtime.reconnect()
-                assert ear.of(Joined, "late")
+                assert ear.of(ServerAdded, "late")
                 assert ear.of(CatalogueChanged, "late")
                 assert (await runtime.call("late.record")).success
                 assert len(await kit.requests("initialize")) == 1

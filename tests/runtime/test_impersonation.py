@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolkeep import CallContext, NotPermitted, Runtime, ServerUnavailable, UnknownTool
-from toolkeep._runtime.uris import is_plain
+from toolkeep._runtime.access_policy import is_normal_uri
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 ANN = CallContext(principal="ann")
@@ -94,7 +94,7 @@ async def test_what_a_caller_puts_on_a_tool_says_who_is_calling():
     ],
 )
 def test_an_address_that_a_pattern_cannot_judge_is_not_plain(uri: str, plain: bool):
-    assert is_plain(uri) is plain
+    assert is_normal_uri(uri) is plain
 
 
 @pytest.mark.requirement("T7")

@@ -41,11 +41,26 @@ async def good_beside(kit: ScriptedServer, **settings: Any) -> BaseException | N
 
 @both_eras
 @pytest.mark.requirement("T1")
-async def test_pages_that_turn_in_a_circle_are_the_server_s_fault(era: Era) -> None:
+async def test_of_pages_that_turn_in_a_circle_the_tools_up_to_there_are_used(
+    era: Era, caplog: pytest.LogCaptureFixture
+) -> None:
     async with ScriptedServer.local(era=era) as kit:
         page = listed(tool("again"), nextCursor="again")
         await kit.script(when("tools/list", result=page))
-        assert isinstance(await good_beside(kit), RemoteProtocolError)
+        async with opened(server(kit, "bad")) as (run, _):
+            assert names(run.catalogue) == ["bad.again"]
+    assert "bad: the result of tools/list repeats a cursor" in caplog.text
+
+
+@both_eras
+@pytest.mark.requirement("T1")
+async def test_a_strict_runtime_refuses_pages_that_turn_in_a_circle(era: Era) -> None:
+    async with ScriptedServer.local(era=era) as kit:
+        page = listed(tool("again"), nextCursor="again")
+        await kit.script(when("tools/list", result=page))
+        with pytest.raises(RemoteProtocolError, match="repeats a cursor"):
+            async with opened(server(kit, "bad"), strict=True):
+                pass
 
 
 @both_eras

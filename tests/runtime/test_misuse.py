@@ -13,16 +13,8 @@ from typing import Any
 import pytest
 
 from tests.engine.helpers_tasks import BOUND, Era, closing, every_era, outcome
-from toolkeep import (
-    CallContext,
-    CallRejected,
-    Client,
-    ConfigError,
-    InvalidArguments,
-    Runtime,
-    ServerSpec,
-    Timeouts,
-)
+from toolkeep import CallContext, CallRejected, Client, ConfigError, InvalidArguments, Runtime
+from toolkeep.config import ServerSpec, Timeouts
 from toolkeep.telemetry import LogObserver
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
@@ -67,7 +59,7 @@ BAD_NUMBERS: dict[str, Any] = {
 
 @pytest.mark.requirement("C3")
 @pytest.mark.parametrize("value", BAD_NUMBERS)
-@pytest.mark.parametrize("key", ["call", "connect", "silence", "longest_call"])
+@pytest.mark.parametrize("key", ["call", "connect", "read", "max_call"])
 def test_a_duration_is_a_number_and_what_is_none_is_refused_by_name(key: str, value: str):
     with pytest.raises(ConfigError) as caught:
         Timeouts(**{key: BAD_NUMBERS[value]})
@@ -78,7 +70,7 @@ def test_a_duration_is_a_number_and_what_is_none_is_refused_by_name(key: str, va
 
 
 @pytest.mark.parametrize("value", [True, 10**400, "5"], ids=["true", "too large", "a text"])
-@pytest.mark.parametrize("key", ["max_replays", "max_in_flight", "replay_rate", "health_interval"])
+@pytest.mark.parametrize("key", ["max_retries", "max_in_flight", "retry_rate", "health_interval"])
 def test_so_is_any_other_number(key: str, value: Any):
     with pytest.raises(ConfigError) as caught:
         ServerSpec(name="a", url="http://localhost/", **{key: value})
@@ -86,10 +78,10 @@ def test_so_is_any_other_number(key: str, value: Any):
 
 
 def test_a_variable_may_hold_a_number():
-    given = {"url": "http://localhost/", "timeouts": {"call": "${T}"}, "max_replays": "${N}"}
+    given = {"url": "http://localhost/", "timeouts": {"call": "${T}"}, "max_retries": "${N}"}
     spec = ServerSpec.parse(given, env={"T": "2.5", "N": "7"})
-    assert (spec.timeouts.call, spec.max_replays) == (2.5, 7)
-    with pytest.raises(ConfigError, match="the variable holds no number"):
+    assert (spec.timeouts.call, spec.max_retries) == (2.5, 7)
+    with pytest.raises(ConfigError, match="the variable is not a number"):
         ServerSpec.parse(given, env={"T": "soon", "N": "7"})
 
 
@@ -252,7 +244,7 @@ WITHOUT_WATCHFILES = """
 
     async def main():
         try:
-            async with Runtime.open(sys.argv[1], follow=True):
+            async with Runtime.open(sys.argv[1], auto_reload=True):
                 return "open"
         except ConfigError as error:
             return str(error)
@@ -333,9 +325,9 @@ async def test_servers_and_tools_that_are_left_out_are_logged_by_name(
             pass
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     warned = "\n".join(text for level, text in said if level == "WARNING")
-    assert "kit: the tool bad is left out: it is malformed at inputSchema" in warned
-    assert "kit: the tool good is left out: it is listed twice" in warned
-    assert "kit: the tool without a name is left out" in warned
+    assert "kit: the tool bad is skipped: it is malformed at inputSchema" in warned
+    assert "kit: the tool good is skipped: it is listed twice" in warned
+    assert "kit: the tool without a name is skipped" in warned
     assert "gone is skipped for now: " in warned
     told = [text for level, text in said if level == "INFO"]
     assert any(text.startswith("kit is registered with 1 tools, ") for text in told)
@@ -348,5 +340,5 @@ async def test_the_log_names_only_the_first_of_very_many(caplog: pytest.LogCaptu
         await server.script(Rule(method="tools/list", do=Behaviour(result={"tools": tools})))
         async with closing(Client(server.url)) as client:
             assert await client.list_tools() == []
-    assert sum("is left out" in record.getMessage() for record in caplog.records) == 20
-    assert "480 more tools are left out" in caplog.text
+    assert sum("is skipped" in record.getMessage() for record in caplog.records) == 20
+    assert "480 more tools are skipped" in caplog.text

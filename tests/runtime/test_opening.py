@@ -24,14 +24,14 @@ from tests.runtime._life import (
 from toolkeep import (
     CallContext,
     CallOutcomeUnknown,
-    CatalogueChanged,
     ConfigError,
-    Delivery,
-    MemberState,
     Runtime,
     ServerUnavailable,
     ToolkeepError,
 )
+from toolkeep.errors import Delivery
+from toolkeep.events import CatalogueChanged
+from toolkeep.group import MemberState
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 ADA, BOB = CallContext(principal="ada"), CallContext(principal="bob")
@@ -47,9 +47,17 @@ async def test_making_one_does_nothing():
     assert runtime.servers == ()
     assert not runtime.catalogue
     assert "not open" in repr(runtime)
-    assert isinstance(await failure_of(runtime.call("kit.echo", {"text": "a"})), ServerUnavailable)
-    assert isinstance(await failure_of(runtime.resolve(["kit.echo"])), ServerUnavailable)
-    assert isinstance(await failure_of(runtime.reload()), ServerUnavailable)
+    for attempt in (
+        runtime.call("kit.echo", {"text": "a"}),
+        runtime.resolve(["kit.echo"]),
+        runtime.get_prompt("kit.greet"),
+        runtime.read_resource("kit://readme"),
+        runtime.complete("kit.greet", "name", "A"),
+        runtime.reload(),
+    ):
+        error = await failure_of(attempt)
+        assert isinstance(error, ServerUnavailable)
+        assert "the runtime is not open" in str(error)
     assert isinstance(await failure_of(runtime.connect()), ConfigError)
     await runtime.aclose()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,10 @@ from tests.runtime._identity import (
     until,
     users,
 )
-from toolkeep import AuthNeeded, Health, MemberState
+from toolkeep import AuthNeeded
+from toolkeep.auth import AuthRequest, Challenge
+from toolkeep.events import Health
+from toolkeep.group import MemberState
 from toolkeep.testing import Behaviour, Rule
 
 
@@ -31,18 +35,16 @@ class Tokens:
     def __init__(self, *, name: str = "authorization") -> None:
         self.name = name
         self.asked: list[tuple[str, str | None, str, str]] = []
-        self.challenges: list[tuple[int, str | None]] = []
+        self.challenges: list[tuple[int, str]] = []
         self.number = 1
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         await asyncio.sleep(0)
-        self.asked.append((server, principal, method, url))
-        return {self.name: f"{principal}/{self.number}"}
+        self.asked.append((request.server, request.principal, request.method, request.url))
+        return {self.name: f"{request.principal}/{self.number}"}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
-        self.challenges.append((status, headers.get("www-authenticate")))
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
+        self.challenges.append((challenge.status, challenge.www_authenticate))
         self.number += 1
         return True
 
@@ -50,12 +52,10 @@ class Tokens:
 class OnlyForPrincipals:
     """Has a key for whoever has a name."""
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
-        return {"authorization": "Bearer KEY"} if principal is not None else {}
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
+        return {"authorization": "Bearer KEY"} if request.principal is not None else {}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 
@@ -208,10 +208,9 @@ async def test_the_servers_own_session_is_opened_once_that_is_allowed():
     class Later(OnlyForPrincipals):
         allowed = False
 
-        async def headers(
-            self, server: str, principal: str | None, method: str, url: str
-        ) -> Mapping[str, str]:
-            return await super().headers(server, principal or ("x" * self.allowed) or None, "", "")
+        async def headers(self, request: AuthRequest) -> Mapping[str, str]:
+            who = request.principal or "x" * self.allowed or None
+            return await super().headers(replace(request, principal=who))
 
     auth = Later()
     async with house("legacy", server={"api_key": "KEY"}, auth=auth, health_interval=0.05) as (

@@ -23,7 +23,9 @@ from tests.runtime._identity import (
     together,
     until,
 )
-from toolkeep import CallContext, Event, Runtime, ServerUnavailable
+from toolkeep import CallContext, Runtime, ServerUnavailable
+from toolkeep.auth import AuthRequest, Challenge
+from toolkeep.events import Event
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 
@@ -72,7 +74,7 @@ async def test_the_limit_of_calls_in_flight_counts_everybodys(era: Era):
 @pytest.mark.requirement("H4")
 @every_era
 async def test_a_server_that_is_down_for_one_principal_is_down_for_all(era: Era):
-    spec = {"breaker_threshold": 3, "breaker_cooldown": 30, "max_replays": 0}
+    spec = {"breaker_threshold": 3, "breaker_cooldown": 30, "max_retries": 0}
     async with house(era, spec) as (server, runtime):
         await seen(runtime, named("ann"))
         await seen(runtime, named("ben"))
@@ -114,13 +116,11 @@ class Listener:
     def __init__(self) -> None:
         self.heard: set[tuple[str | None, str]] = set()
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> dict[str, str]:
-        self.heard.add((principal, WHO.get()))
+    async def headers(self, request: AuthRequest) -> dict[str, str]:
+        self.heard.add((request.principal, WHO.get()))
         return {}
 
-    async def challenged(self, status: int, headers: object) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from tests.runtime._identity import Era, busy, every_era, failure_of, house, named, nameless, seen
-from toolkeep import AuthNeeded, CallContext, Event, Runtime
+from toolkeep import AuthNeeded, CallContext, Runtime
+from toolkeep.auth import AuthRequest, Challenge
+from toolkeep.events import Event
 from toolkeep.testing import Behaviour, Rule
 
 MARK = "sekret-of-a-user"
@@ -24,7 +26,7 @@ SPEC = {
     "headers": {"x-server": f"{MARK}-server"},
     "tool_headers": {"record": {"x-tool": f"{MARK}-tool"}},
     "max_sessions": 2,
-    "max_replays": 0,
+    "max_retries": 0,
     "breaker_threshold": 0,
 }
 CALL = {"x-call": f"{MARK}-call"}
@@ -35,14 +37,12 @@ class Signing:
 
     failing = False
 
-    async def headers(
-        self, server: str, principal: str | None, method: str, url: str
-    ) -> Mapping[str, str]:
+    async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         if self.failing:
             raise RuntimeError(f"no signature with {MARK}-signature")
         return {"x-signature": f"{MARK}-signature"}
 
-    async def challenged(self, status: int, headers: Mapping[str, str]) -> bool:
+    async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
         return False
 
 
@@ -115,7 +115,7 @@ async def lives_of(runtime: Runtime, server: Any, auth: Signing, errors: list[An
         found += [repr(call), *[f"{event!r} {event}" async for event in call]]
     tools = await runtime.resolve(["kit.record"], contexts[0])
     found += [repr(tools), repr(contexts), repr(runtime.servers), repr(runtime.configuration)]
-    found += [repr(runtime.catalogue), repr(runtime.figures), runtime.summary()]
+    found += [repr(runtime.catalogue), repr(runtime.stats), runtime.summary()]
     return found
 
 
@@ -134,7 +134,8 @@ async def test_no_secret_of_anybody_is_shown_anywhere(era: Era, caplog: pytest.L
     assert any(isinstance(error, AuthNeeded) for error in errors)
     assert len(events) > 10
     reached = {said.split(": ")[0] for said in shown}
-    assert {"Runtime", "Desk", "Sessions", "Lease", "Voice", "Wanted", "Attempt"} <= reached
+    owners = {"Runtime", "ToolResolver", "SessionPool", "AcquiredClient", "CallerHeaders"}
+    assert {*owners, "CallRequest", "Attempt"} <= reached
     everything = [*shown, *said_by(errors, events, caplog)]
     assert {said.split("(")[0] for said in everything if MARK in said} == set()
 
@@ -143,7 +144,7 @@ async def test_no_secret_of_anybody_is_shown_anywhere(era: Era, caplog: pytest.L
 async def test_no_session_id_is_shown_in_a_log_line_or_an_error(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG, logger="toolkeep")
     errors: list[Any] = []
-    async with house("legacy", {"max_sessions": 1, "max_replays": 0}) as (server, runtime):
+    async with house("legacy", {"max_sessions": 1, "max_retries": 0}) as (server, runtime):
         for who in ("ann", "ben", "ann"):
             await seen(runtime, named(who))
         await server.script(Rule(tool="headers", do=Behaviour(status=500), times=1))

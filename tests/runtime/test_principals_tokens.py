@@ -147,7 +147,7 @@ async def test_a_name_and_the_same_headers_without_one_are_two_callers():
 @pytest.mark.requirement("H4")
 @pytest.mark.parametrize("who", [None, "ann"], ids=["nobody", "a principal"])
 async def test_neutral_headers_split_no_session(who: str | None):
-    async with house("legacy", {"neutral_headers": ["X-Step"]}) as (server, runtime):
+    async with house("legacy", {"non_identity_headers": ["X-Step"]}) as (server, runtime):
         for step in "abc":
             found = await seen(
                 runtime, named(who, x_step=step, traceparent=f"p-{step}"), headers={"b3": step}

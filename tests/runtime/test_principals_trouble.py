@@ -25,7 +25,8 @@ from tests.runtime._identity import (
     until,
     users,
 )
-from toolkeep import Health, InvalidResult, Runtime, ToolkeepError
+from toolkeep import InvalidResult, Runtime, ToolkeepError
+from toolkeep.events import Health
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 PLACES = 3

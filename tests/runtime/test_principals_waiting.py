@@ -109,6 +109,20 @@ async def test_whoever_only_looked_and_went_away_takes_nobodys_session(what: str
 
 
 @pytest.mark.requirement("H4")
+async def test_a_session_granted_to_a_caller_who_leaves_in_that_moment_is_given_back():
+    async with house("legacy", ONE) as (server, runtime):
+        async with busy(server, runtime, named("ann")) as (call,):
+            ben = waiter(runtime, "ben")
+            await anyio.wait_all_tasks_blocked()
+            (granted,) = runtime._resolver.servers["kit"].pool._waiting.values()
+            granted.add_done_callback(lambda _: ben.cancel())  # before it could take what it got
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await answered(ben)
+        assert (await seen(runtime, named("cyd", x_who="cyd"), timeout=5))["x-who"] == "cyd"
+
+
+@pytest.mark.requirement("H4")
 async def test_a_waiter_that_went_away_keeps_no_other_waiting():
     async with house("legacy", ONE) as (server, runtime):
         async with busy(server, runtime, named("ann")) as (call,):
@@ -179,7 +193,7 @@ async def test_a_server_that_refuses_to_end_a_session_does_not_keep_its_place_fo
 
 
 async def test_a_session_that_cannot_be_opened_gives_its_place_back():
-    async with house("legacy", ONE | {"max_replays": 0}) as (server, runtime):
+    async with house("legacy", ONE | {"max_retries": 0}) as (server, runtime):
         await server.script(Rule(method="initialize", do=Behaviour(status=500), times=1))
         await failure_of(seen(runtime, named("ann")))
         assert (await seen(runtime, named("ben", x_who="ben")))["x-who"] == "ben"

@@ -20,7 +20,6 @@ from tests.runtime._catalogue import (
 from toolkeep import (
     CallContext,
     CallRejected,
-    Changed,
     ConfigError,
     InvalidArguments,
     NotOffered,
@@ -28,6 +27,7 @@ from toolkeep import (
     UnknownResource,
     UnknownServer,
 )
+from toolkeep.events import Changed
 from toolkeep.testing import ScriptedServer
 
 ALICE = CallContext(principal="alice", headers={"x-user": "alice"})

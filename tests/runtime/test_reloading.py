@@ -13,14 +13,8 @@ from tests.runtime._life import (
     sessions_in,
     write,
 )
-from toolkeep import (
-    CallContext,
-    ConfigError,
-    EditRefused,
-    Reloaded,
-    Runtime,
-    ServerUnavailable,
-)
+from toolkeep import CallContext, ConfigError, Runtime, ServerUnavailable
+from toolkeep.events import Reloaded, ReloadFailed
 from toolkeep.testing import ScriptedServer
 
 
@@ -38,10 +32,10 @@ async def test_an_edit_that_cannot_be_read_is_told_and_changes_nothing(tmp_path:
     path = tmp_path / "mcp.json"
     async with ScriptedServer.local(era="legacy") as server:
         write(path, config_of(one=server, two=server))
-        async with Runtime.open(path, follow=True) as runtime:
+        async with Runtime.open(path, auto_reload=True) as runtime:
             ear, before = Ear(runtime), runtime.configuration
             write(path, bad)
-            assert isinstance((await ear.first(EditRefused)).error, ConfigError)
+            assert isinstance((await ear.first(ReloadFailed)).error, ConfigError)
             assert isinstance(await failure_of(runtime.reload()), ConfigError)
             assert runtime.configuration is before
             assert (await runtime.call("two.echo", {"text": "a"})).text == "a"

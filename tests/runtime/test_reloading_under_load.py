@@ -25,12 +25,8 @@ from tests.runtime._life import (
     sessions_in,
     write,
 )
-from toolkeep import (
-    CallResult,
-    Reloaded,
-    Runtime,
-    UnknownTool,
-)
+from toolkeep import CallResult, Runtime, UnknownTool
+from toolkeep.events import Reloaded
 from toolkeep.testing import Recorded, ScriptedProgram, ScriptedServer
 
 KINDS = ("legacy", "modern", "stdio")
@@ -110,7 +106,7 @@ async def test_an_edit_while_a_hundred_calls_are_under_way_disturbs_nobody(
     hesitant, path = Hesitant(), tmp_path / "mcp.json"
     async with town() as there:
         write(path, there.config(NAMES))
-        options: Any = {"elicitation": hesitant, "follow": how == "follow"}
+        options: Any = {"elicitation": hesitant, "auto_reload": how == "follow"}
         async with Runtime.open(path, **options, health_interval=None) as runtime:
             ear = Ear(runtime)
             held = [

@@ -24,16 +24,16 @@ class Broken(Held):
 async def test_a_resource_is_made_once_and_closed_with_the_runtime() -> None:
     runtime = Runtime({})
     with pytest.raises(ServerUnavailable):
-        runtime.resource(Held)
+        runtime.component(Held)
     async with runtime:
-        first = runtime.resource(Held)
-        assert runtime.resource(Held) is first
+        first = runtime.component(Held)
+        assert runtime.component(Held) is first
         assert first.closed == 0
     assert first.closed == 1
     with pytest.raises(ServerUnavailable):
-        runtime.resource(Held)
+        runtime.component(Held)
     async with runtime:
-        assert runtime.resource(Held) is not first
+        assert runtime.component(Held) is not first
     assert first.closed == 1
 
 
@@ -41,8 +41,8 @@ async def test_a_resource_that_does_not_close_keeps_nothing_open(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Runtime({}) as runtime:
-        other = runtime.resource(Held)
-        runtime.resource(Broken)
+        other = runtime.component(Held)
+        runtime.component(Broken)
     assert other.closed == 1
     assert "Broken could not be closed" in caplog.text
     assert logging.ERROR in {record.levelno for record in caplog.records}

@@ -14,23 +14,17 @@ from tests.engine.helpers_rounds import ELICIT, LEGACY, MODERN, Way, every_way, 
 from tests.runtime._life import LONG, PATIENCE, Ear, config_of, ended, failure_of
 from toolkeep import (
     AmbiguousTool,
-    Call,
     CallContext,
-    CallEvent,
     CallResult,
-    Completed,
-    Failed,
-    InputNeeded,
     InvalidArguments,
-    Log,
     NotPermitted,
-    Progress,
     Runtime,
     ServerUnavailable,
-    Started,
     ToolkeepError,
     UnknownTool,
 )
+from toolkeep.client import Call
+from toolkeep.events import CallEvent, Completed, Failed, InputNeeded, Log, Progress, Started
 from toolkeep.testing import ScriptedServer
 
 ADA = CallContext(principal="ada")
@@ -81,7 +75,7 @@ async def test_steps_are_told_while_the_tool_is_at_work(way: Way):
         async with runtime.stream("kit.steps", {"count": 3, "gap": 0.05}) as call:
             async for event in call:
                 if isinstance(event, Progress):
-                    told.append((event.progress, runtime.figures.tool("kit", "steps").in_flight))
+                    told.append((event.progress, runtime.stats.tool("kit", "steps").in_flight))
         assert told == [(1, 1), (2, 1), (3, 1)]
 
 
@@ -163,8 +157,8 @@ async def test_leaving_early_cancels(way: Way):
                 break
         assert {one.tool for one in await server.cancelled(at_least=1)} == {"slow"}
         assert isinstance(await failure_of(call.result()), ToolkeepError)
-        assert runtime.figures.tool("kit", "slow").cancelled == 1
-        assert runtime.figures.tool("kit", "slow").in_flight == 0
+        assert runtime.stats.tool("kit", "slow").cancelled == 1
+        assert runtime.stats.tool("kit", "slow").in_flight == 0
         assert (await runtime.call("kit.echo", {"text": "a"})).text == "a"
 
 

@@ -10,15 +10,9 @@ import pytest
 
 from tests.runtime._catalogue import Diary, eventually
 from tests.wire.helpers_stdio import TOOLS, spec_of
-from toolkeep import (
-    Client,
-    Health,
-    HealthChanged,
-    MemberState,
-    Runtime,
-    ServerGroup,
-    ToolkeepError,
-)
+from toolkeep import Client, Runtime, ServerGroup, ToolkeepError
+from toolkeep.events import Health, HealthChanged
+from toolkeep.group import MemberState
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
 pytestmark = pytest.mark.requirement("F4")
@@ -35,8 +29,8 @@ async def behind_a_proxy(
         ScriptedServer.local(era=era) as server,
         FaultProxy("127.0.0.1", urlsplit(server.url).port or 0) as proxy,
     ):
-        settings = {"name": "kit", "url": proxy.url(), "max_replays": 0, **spec}
-        runtime = Runtime([settings], live=False, **options)
+        settings = {"name": "kit", "url": proxy.url(), "max_retries": 0, **spec}
+        runtime = Runtime([settings], listen=False, **options)
         diary = Diary(runtime)
         async with runtime:
             assert shown(runtime) == (MemberState.CONNECTED, Health.HEALTHY, None)
@@ -124,8 +118,8 @@ async def test_reconnecting_the_failed_includes_those_whose_calls_fail(era: Any)
 @eras
 async def test_a_server_that_answers_calls_with_5xx_is_not_healthy(era: Any, status: int) -> None:
     async with ScriptedServer.local(era=era) as server:
-        spec = {"name": "kit", "url": server.url, "max_replays": 0}
-        async with Runtime([spec], live=False, **NO_CHECKS) as runtime:
+        spec = {"name": "kit", "url": server.url, "max_retries": 0}
+        async with Runtime([spec], listen=False, **NO_CHECKS) as runtime:
             broken = Behaviour(status=status)
             await server.script(Rule(method="tools/call", times=1, do=broken))
             await failed_call(runtime)
@@ -149,7 +143,7 @@ async def test_a_group_of_clients_shows_their_failed_calls_too(era: Any) -> None
         ScriptedServer.local(era=era) as server,
         FaultProxy("127.0.0.1", urlsplit(server.url).port or 0) as proxy,
     ):
-        client = Client({"name": "kit", "url": proxy.url(), "max_replays": 0})
+        client = Client({"name": "kit", "url": proxy.url(), "max_retries": 0})
         async with ServerGroup([client], health_interval=None) as group:
             break_off(proxy)
             with pytest.raises(ToolkeepError):

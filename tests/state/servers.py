@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.ports import free_port
+
 PATIENCE = 20.0
 
 
@@ -28,22 +30,12 @@ def programs() -> dict[str, Path]:
     return found
 
 
-def free_port() -> int:
-    """Below 55536, because a node of a cluster also uses its port plus 10000."""
-    while True:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-        if port < 55_000:
-            return port
-
-
 class Server:
     """One process. What it is asked is plain text (Redis calls it inline commands)."""
 
     def __init__(self, program: Path, home: Path, *options: str) -> None:
         self.program, self.home, self.options = program, home, options
-        self.port = free_port()
+        self.port = free_port(22_000)
         self.process: subprocess.Popen[bytes] | None = None
 
     @property

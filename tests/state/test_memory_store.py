@@ -15,9 +15,9 @@ async def test_a_full_store_refuses_and_drops_what_has_expired():
     store = MemoryStore(max_bytes=20_000)
     await store.put("old", bytes(9000), ttl=0.02)
     await store.append("log", bytes(5000), max_entries=9, ttl=60)
-    with pytest.raises(StoreUnavailable, match="it is full"):
+    with pytest.raises(StoreUnavailable, match="the store is full"):
         await store.append("log", bytes(9000), max_entries=9, ttl=60)
-    with pytest.raises(StoreUnavailable, match="it is full"):
+    with pytest.raises(StoreUnavailable, match="the store is full"):
         await store.put("new", bytes(9000))
     async with asyncio.timeout(PATIENCE):
         while await store.get("old"):

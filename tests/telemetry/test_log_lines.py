@@ -9,30 +9,25 @@ from typing import Any
 import pytest
 
 from tests.engine.helpers_tasks import BOUND, Era, every_era, outcome, serving
-from toolkeep import (
-    CallNotDelivered,
-    CallTimedOut,
+from toolkeep import CallNotDelivered, CallTimedOut, Client, ServerGroup
+from toolkeep.errors import Delivery, Failure, FailureKind
+from toolkeep.events import (
     Changed,
-    Client,
     Completed,
     Connected,
-    Delivery,
     Disconnected,
-    Dropped,
     Event,
     Failed,
-    Failure,
-    FailureKind,
     Health,
     HealthChanged,
     InputNeeded,
-    Joined,
-    Left,
     Log,
-    Notice,
     Progress,
-    Replaying,
-    ServerGroup,
+    Retrying,
+    ServerAdded,
+    ServerLost,
+    ServerNotification,
+    ServerRemoved,
     Started,
 )
 from toolkeep.results import CallResult
@@ -93,12 +88,12 @@ async def test_a_call_is_told_from_its_start_to_its_end(era: Era, lines: Lines):
 @every_era
 async def test_a_failure_is_a_warning_with_its_kind_and_its_effort(era: Era, lines: Lines):
     throttled = Behaviour(status=429, headers={"retry-after": "0"})
-    async with serving(era, spec={"max_replays": 1}) as (server, client):
+    async with serving(era, spec={"max_retries": 1}) as (server, client):
         client.observe(LogObserver(), listen=False)
         await client.connect()
         await server.script(Rule(tool="echo", do=throttled))
         assert isinstance(await outcome(client.call_tool("echo")), CallNotDelivered)
-    (replaying,), (failed,) = lines.of("replaying"), lines.of("failed")
+    (replaying,), (failed,) = lines.of("retrying"), lines.of("failed")
     assert (replaying.levelno, replaying.toolkeep["attempt"]) == (logging.INFO, 1)
     assert failed.levelno == logging.WARNING
     facts = failed.toolkeep
@@ -126,14 +121,14 @@ async def test_a_cancelled_call_is_no_warning(lines: Lines):
 
 async def test_a_group_is_told(lines: Lines):
     async with serving("modern") as (_, client):
-        gone = Client({"name": "gone", "url": "http://127.0.0.1:9/mcp", "max_replays": 0})
+        gone = Client({"name": "gone", "url": "http://127.0.0.1:9/mcp", "max_retries": 0})
         group = ServerGroup([client, gone], backoff=None)
         group.observe(LogObserver())
         async with asyncio.timeout(BOUND), group:
             pass
     levels = lines.levels()
-    assert (levels["joined"], levels["left"]) == (logging.INFO, logging.INFO)
-    (dropped,) = lines.of("dropped")
+    assert (levels["server_added"], levels["server_removed"]) == (logging.INFO, logging.INFO)
+    (dropped,) = lines.of("server_lost")
     assert (dropped.levelno, dropped.toolkeep["server"]) == (logging.WARNING, "gone")
     assert dropped.toolkeep["failure"] == "unreachable"
 
@@ -149,7 +144,7 @@ EVERY: list[Event] = [
     Progress(progress=1, message=SAID, **CALL),
     Progress(progress=1, total=4, message=SAID, **CALL),
     Log(level="info", data=SAID, logger=SAID, **CALL),
-    Replaying(attempt=1, after=0.5, failure=FAILURE, **CALL),
+    Retrying(attempt=1, delay=0.5, failure=FAILURE, **CALL),
     InputNeeded(method="elicitation/create", params={"message": SAID}, **CALL),
     InputNeeded(method="roots/list", params={}, server="kit", tool="", call_id=""),
     Completed(result=CallResult(RAW, "kit", "echo", 2, 0.5), **CALL),
@@ -161,11 +156,11 @@ EVERY: list[Event] = [
     Connected(server="kit", generation=1, era="legacy", protocol_version="1", session_id=SAID),
     Disconnected(server="kit", generation=1, reason=f"its last words: {SAID}"),
     Changed(server="kit", what="resource", uri=f"file:///{SAID}"),
-    Notice(server="kit", method="notifications/message", params={"data": SAID}),
-    Joined(server="kit", attempt=1),
-    Dropped(server="kit", error=ERROR),
-    Left(server="kit"),
-    Left(server="kit", error=OSError(SAID)),
+    ServerNotification(server="kit", method="notifications/message", params={"data": SAID}),
+    ServerAdded(server="kit", attempt=1),
+    ServerLost(server="kit", error=ERROR),
+    ServerRemoved(server="kit"),
+    ServerRemoved(server="kit", error=OSError(SAID)),
     HealthChanged(server="kit", health=Health.DOWN, before=Health.HEALTHY, error=ERROR),
     HealthChanged(server="kit", health=Health.HEALTHY, before=Health.DOWN, latency=0.1),
     Event(server="kit"),
@@ -209,7 +204,7 @@ def test_a_level_can_be_chosen(lines: Lines):
     for event in EVERY:
         observer(event)
     levels = lines.levels()
-    assert (levels["completed"], levels["healthchanged"]) == (logging.DEBUG, logging.ERROR)
+    assert (levels["completed"], levels["health_changed"]) == (logging.DEBUG, logging.ERROR)
 
 
 def test_a_logger_can_be_chosen(caplog: pytest.LogCaptureFixture):

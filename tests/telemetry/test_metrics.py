@@ -9,7 +9,8 @@ import pytest
 
 from tests.engine.helpers_tasks import BOUND, Era, every_era, outcome
 from tests.telemetry.helpers_otel import Telescope, Transport, every_transport, observed
-from toolkeep import Client, Completed, Health, HealthChanged, ServerGroup, Started
+from toolkeep import Client, ServerGroup
+from toolkeep.events import Completed, Health, HealthChanged, Started
 from toolkeep.results import CallResult
 from toolkeep.telemetry import OpenTelemetry
 from toolkeep.testing import Behaviour, Rule
@@ -57,7 +58,7 @@ async def test_a_call_is_measured_in_the_recommended_buckets(
 
 @every_era
 async def test_failures_are_measured_apart_by_their_type(era: Era, telescope: Telescope):
-    async with observed(telescope, era, max_replays=0) as (server, client):
+    async with observed(telescope, era, max_retries=0) as (server, client):
         await client.call_tool("fail", {"message": "no"})
         rejected = Behaviour(error={"code": -32602, "message": "no"})
         await server.script(Rule(tool="echo", do=rejected, times=1))
@@ -80,7 +81,7 @@ async def test_replays_are_counted_by_what_caused_them(era: Era, telescope: Tele
         await client.connect()
         await server.script(Rule(tool="echo", do=throttled, times=2))
         await client.call_tool("echo", {"text": "hello"})
-    points = telescope.points("toolkeep.client.replays")
+    points = telescope.points("toolkeep.client.retries")
     assert told(points, "gen_ai.tool.name", "error.type") == {("echo", "throttled"): 2}
 
 
@@ -126,7 +127,7 @@ async def test_two_clients_of_one_name_are_both_measured(telescope: Telescope):
 
 async def test_a_group_is_counted_by_who_comes_and_goes(telescope: Telescope):
     async with observed(telescope, "modern") as (_, client):
-        gone = Client({"name": "gone", "url": "http://127.0.0.1:9/mcp", "max_replays": 0})
+        gone = Client({"name": "gone", "url": "http://127.0.0.1:9/mcp", "max_retries": 0})
         group = ServerGroup([client, gone], backoff=None)
         group.observe(telescope.observer())
         async with asyncio.timeout(BOUND), group:
@@ -134,16 +135,16 @@ async def test_a_group_is_counted_by_who_comes_and_goes(telescope: Telescope):
         counted = told(
             telescope.points("toolkeep.server.events"), "toolkeep.server.name", "toolkeep.event"
         )
-    assert counted[("kit", "joined")] == 1
-    assert counted[("kit", "left")] == 1
-    assert counted[("gone", "dropped")] == 1
+    assert counted[("kit", "server_added")] == 1
+    assert counted[("kit", "server_removed")] == 1
+    assert counted[("gone", "server_lost")] == 1
 
 
 def test_a_change_of_health_is_counted_with_the_health(telescope: Telescope):
     observer = telescope.observer()
     observer(HealthChanged(server="kit", health=Health.DOWN, before=Health.HEALTHY))
     points = telescope.points("toolkeep.server.events")
-    assert told(points, "toolkeep.event", "toolkeep.health") == {("healthchanged", "down"): 1}
+    assert told(points, "toolkeep.event", "toolkeep.health") == {("health_changed", "down"): 1}
 
 
 def test_invented_tool_names_do_not_grow_the_metrics_without_end(telescope: Telescope):

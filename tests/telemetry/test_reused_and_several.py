@@ -4,8 +4,9 @@ import pytest
 
 from tests.engine.helpers_endpoints import addresses, spec_of
 from tests.telemetry.helpers_otel import Telescope
-from toolkeep import Client, Completed, Connected, Event, Runtime
-from toolkeep.telemetry.facts import facts_of
+from toolkeep import Client, Runtime
+from toolkeep.events import Completed, Connected, Event
+from toolkeep.telemetry.logs import event_facts
 from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("O1")
@@ -28,7 +29,7 @@ async def test_a_call_that_was_not_sent_has_a_span_that_says_so_and_no_duration(
     assert point.count == 1
     cached = [(span.attributes or {}).get("toolkeep.cached") for span in telescope.calls()]
     assert cached == [None, True, True]
-    facts = [facts_of(event) for event in heard if isinstance(event, Completed)]
+    facts = [event_facts(event) for event in heard if isinstance(event, Completed)]
     assert [fact.get("cached") for fact in facts] == [None, True, True]
 
 
@@ -47,5 +48,5 @@ async def test_of_several_addresses_none_is_named_as_the_one_that_was_called(tel
     assert point.attributes["network.transport"] == "tcp"
     (session,) = telescope.points(SESSION)
     assert session.count == 2
-    opened = [facts_of(event) for event in heard if isinstance(event, Connected)]
+    opened = [event_facts(event) for event in heard if isinstance(event, Connected)]
     assert {fact["endpoint"] for fact in opened} == urls

@@ -10,7 +10,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.engine.helpers_rounds import ADA, ELICIT, Way, answering, both_eras, meeting
 from tests.engine.helpers_tasks import BOUND, Era, closing, every_era, outcome
 from tests.telemetry.helpers_otel import Telescope, Transport, every_transport, observed
-from toolkeep import Client, Failed, ServerSpec, Started, ToolkeepError
+from toolkeep import Client, ToolkeepError
+from toolkeep.config import ServerSpec
+from toolkeep.events import Failed, Started
 from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("O1")
@@ -140,7 +142,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, str | None]] = {
 @every_era
 async def test_a_failure_is_told_by_its_type(era: Era, end: str, telescope: Telescope):
     how, error_type, code = ENDS[end]
-    async with observed(telescope, era, max_replays=0) as (server, client):
+    async with observed(telescope, era, max_retries=0) as (server, client):
         await client.connect()
         await server.script(Rule(tool="echo", do=Behaviour(**how)))
         error = await outcome(client.call_tool("echo", {"text": "hello"}))
@@ -194,7 +196,7 @@ async def test_a_replay_is_an_event_of_the_one_span(era: Era, telescope: Telesco
     span = telescope.call()
     assert status(span) is StatusCode.UNSET
     assert attributes(span)["toolkeep.attempts"] == 3
-    assert [event.name for event in span.events] == ["toolkeep.replay"] * 2
+    assert [event.name for event in span.events] == ["toolkeep.retry"] * 2
     told = dict(span.events[0].attributes or {})
     assert (told["toolkeep.attempt"], told["toolkeep.failure"], told["toolkeep.status"]) == (
         1,

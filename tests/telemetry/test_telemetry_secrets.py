@@ -13,7 +13,8 @@ import pytest
 from tests.engine.helpers_secrets import HEADER, KEY, MARK, MINE, PASSWORD, QUERY, USER
 from tests.engine.helpers_tasks import BOUND, Era, closing, every_era, outcome
 from tests.telemetry.helpers_otel import Telescope
-from toolkeep import Client, Event
+from toolkeep import Client
+from toolkeep.events import Event
 from toolkeep.telemetry import LogObserver
 from toolkeep.testing import Behaviour, FaultProxy, Rule, ScriptedServer
 
@@ -49,7 +50,7 @@ async def watched(
     ):
         address = proxy.url().replace("://", f"://{USER}:{PASSWORD}@")
         with warnings.catch_warnings(action="ignore"):
-            own = {"api_key": KEY, "headers": {"x-secret": HEADER}, "max_replays": 1}
+            own = {"api_key": KEY, "headers": {"x-secret": HEADER}, "max_retries": 1}
             url = f"{address}?token={QUERY}"
             client = Client({"name": "kit", "mode": era, "url": url, **own, **spec})
 

@@ -19,7 +19,7 @@ from tests.telemetry.helpers_otel import (
     observed,
     traceparent,
 )
-from toolkeep import Event, InputNeeded
+from toolkeep.events import Event, InputNeeded
 from toolkeep.testing import Behaviour, Rule
 
 pytestmark = pytest.mark.requirement("O1")

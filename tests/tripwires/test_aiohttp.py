@@ -1,5 +1,4 @@
-"""Facts about aiohttp 3.14 that `_wire/turn.py` and `_wire/link.py` stand on. Each docstring says
-why."""
+"""Facts about aiohttp 3.14 that `_transport/http_client.py` stands on. Each docstring says why."""
 
 import asyncio
 import socket
@@ -84,13 +83,13 @@ async def test_the_end_of_an_answer_is_told_at_once(size: int) -> None:
 
 
 async def test_a_request_has_these_headers_of_its_own_and_no_length() -> None:
-    """`Address` takes them for the head of every request."""
+    """`RequestTarget` takes them for the head of every request."""
     own = {name.lower() for name in request_to("http://127.0.0.1:9/").headers}
     assert own == {"host", "accept", "accept-encoding", "user-agent"}
 
 
 async def test_a_proxys_credentials_are_put_into_the_request_by_connecting() -> None:
-    """`Address.head` is written after that, and would be without them otherwise."""
+    """`RequestTarget.head` is written after that, and would be without them otherwise."""
     async with (
         RawServer(lambda asked: http(b"{}"), only=True) as server,
         HttpProxy() as proxy,
@@ -117,7 +116,7 @@ async def test_nobody_there_and_a_refused_tunnel_are_errors_of_connecting() -> N
 
 
 async def test_connecting_that_takes_too_long_is_a_timeout() -> None:
-    """`Link._connected` says so."""
+    """`HttpClient._connect` says so."""
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -166,8 +165,8 @@ async def test_a_forced_close_is_one_at_release() -> None:
 
 
 async def test_closing_leaves_who_reads_a_body_asleep_and_wakes_who_waits_for_a_head() -> None:
-    """Why `Link.aclose` wakes the readers first (S9). When they are woken by aiohttp,
-    `Turn.abandon` can go."""
+    """Why `HttpClient.aclose` wakes the readers first (S9). When they are woken by aiohttp,
+    `HttpExchange.abort` need not."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9\r\n\r\n"
     async with RawServer(lambda asked: head, only=True) as server, connector_of() as pool:
         connection, protocol = await connected(pool, server.url)
@@ -189,7 +188,7 @@ async def test_closing_leaves_who_reads_a_body_asleep_and_wakes_who_waits_for_a_
 
 
 async def test_a_protocol_says_whether_a_request_is_stuck_and_when_it_is_not() -> None:
-    """`Turn.answered` counts silence only from then on. The second is a private method."""
+    """`HttpExchange.read_head` counts silence only from then on. The second is a private method."""
     go_on = asyncio.Event()
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -215,8 +214,8 @@ async def test_a_protocol_says_whether_a_request_is_stuck_and_when_it_is_not() -
 
 
 async def test_sockets_come_from_a_factory_of_ours() -> None:
-    """`Link.forget` closes them without their loop, after a fork or when the loop is gone (S17),
-    and then marks the connector as closed, by a private attribute."""
+    """`HttpClient.detach` closes them without their loop, after a fork or when the loop is gone
+    (S17), and then marks the connector as closed, by a private attribute."""
     made: list[socket.socket] = []
 
     def factory(address: Any) -> socket.socket:
@@ -233,7 +232,7 @@ async def test_sockets_come_from_a_factory_of_ours() -> None:
 
 
 def test_what_counts_as_not_connected() -> None:
-    """`_wire/reply.py:_describe` tells these apart, from the special to the general."""
+    """`http_client.py:_describe_error` tells these apart, from the special to the general."""
     assert issubclass(aiohttp.ClientConnectorDNSError, aiohttp.ClientConnectorError)
     assert issubclass(aiohttp.ClientProxyConnectionError, aiohttp.ClientConnectorError)
     assert issubclass(aiohttp.ClientConnectorError, aiohttp.ClientOSError)

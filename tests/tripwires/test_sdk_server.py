@@ -1,4 +1,4 @@
-"""Facts about the servers of mcp 2.3 that `_wire/local.py` stands on. Each docstring says why."""
+"""Facts about servers of mcp 2.3 that `_transport/in_process.py` stands on, each with its why."""
 
 import asyncio
 import copy
@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
+from fastmcp import FastMCP
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.shared._context_streams import create_context_streams
@@ -75,13 +76,22 @@ def under(*tools: Callable[..., Any]) -> Server[Any]:
 
 
 def test_a_server_of_functions_has_a_low_level_one_underneath() -> None:
-    """`_under` and `config/transports.py:is_local_server` reach for this private attribute."""
+    """`_lowlevel_server` and `config/spec.py:is_local_server` reach for this private attribute."""
     assert isinstance(MCPServer("kit")._lowlevel_server, Server)
 
 
+async def test_a_server_of_fastmcp_has_one_underneath_and_a_lifespan_around_it() -> None:
+    """`_resolve_server`, `_outer_lifespan` and `is_local_server` reach for these (FastMCP 4.1)."""
+    server = FastMCP("kit")
+    assert isinstance(server._mcp_server, Server)
+    for _ in range(2):
+        async with server._lifespan_manager(), running(server._mcp_server):
+            pass
+
+
 async def test_streams_carry_the_senders_context() -> None:
-    """A tool runs in a copy of its caller's context, and `_is_excuse` looks into the context
-    of whoever wrote an answer."""
+    """A tool runs in a copy of its caller's context, and `_is_shutdown_error` looks into the
+    context of the task that wrote an answer."""
     send, receive = create_context_streams[str](math.inf)
     where.set("there")
     await send.send("one")
@@ -98,7 +108,7 @@ async def test_streams_carry_the_senders_context() -> None:
 
 @pytest.mark.parametrize("closed", ["send", "receive"])
 async def test_a_closed_stream_refuses(closed: str) -> None:
-    """`LocalDuct.send` takes these two for "not sent"."""
+    """`InProcessChannel.send` takes these two for "not sent"."""
     send, receive = create_context_streams[str](math.inf)
     (send if closed == "send" else receive).close()
     with pytest.raises((anyio.ClosedResourceError, anyio.BrokenResourceError)):
@@ -108,7 +118,7 @@ async def test_a_closed_stream_refuses(closed: str) -> None:
 
 
 async def test_an_unbounded_stream_takes_at_once_what_is_sent() -> None:
-    """`LocalDuct.send` hands over or does not; a cancellation leaves no doubt which."""
+    """`InProcessChannel.send` hands over or does not; a cancellation leaves no doubt which."""
     send, receive = create_context_streams[int](math.inf)
     async with asyncio.timeout(BOUND):
         for number in range(1000):
@@ -122,7 +132,7 @@ async def test_an_unbounded_stream_takes_at_once_what_is_sent() -> None:
 
 
 async def test_middleware_is_a_list_that_is_read_at_each_message() -> None:
-    """`LocalDuct.open` gives its copy a list of its own, with `_contain` first."""
+    """`InProcessChannel.open` gives its copy a list of its own, with `_isolate_handler` first."""
     seen: list[tuple[str, str]] = []
 
     def noting(name: str) -> Any:
@@ -142,7 +152,7 @@ async def test_middleware_is_a_list_that_is_read_at_each_message() -> None:
 
 
 async def test_a_copy_of_a_server_shares_its_handlers() -> None:
-    """`LocalDuct.open` runs a copy: what the user adds to his server later is still served."""
+    """`InProcessChannel.open` runs a copy: what the user adds to the server later is served."""
     server = under()
     twin = copy.copy(server)
     twin.middleware = []
@@ -157,8 +167,9 @@ async def test_a_copy_of_a_server_shares_its_handlers() -> None:
 
 
 async def test_what_a_server_cuts_off_when_it_ends_is_answered_as_refused() -> None:
-    """Why `_is_excuse` and `_rules/classify.py:_cut_off` are there: the tool may have run. The
-    answer is written in the context in which the middleware was, which is how it is told apart."""
+    """Why `_is_shutdown_error` and `_rules/classify.py:_cancelled_at_shutdown` are there: the tool
+    may have run. The answer is written in the context in which the middleware was, which tells it
+    apart."""
     begun = asyncio.Event()
 
     async def wait() -> None:
@@ -186,7 +197,7 @@ async def test_what_a_server_cuts_off_when_it_ends_is_answered_as_refused() -> N
 
 
 async def test_a_tool_that_raises_a_cancellation_ends_the_server() -> None:
-    """Why `_contain` handles each message in its own task group. When this fails, it can go."""
+    """Why `_isolate_handler` gives each message its own task group. When this fails, it can go."""
 
     async def await_the_cancelled() -> None:
         other = asyncio.ensure_future(anyio.sleep_forever())
@@ -200,7 +211,7 @@ async def test_a_tool_that_raises_a_cancellation_ends_the_server() -> None:
 
 
 async def test_a_sync_tool_is_waited_for_when_its_call_is_cancelled() -> None:
-    """Why `_unblocking` puts functions into threads by itself. When this fails, it can go."""
+    """Why `_as_async` puts functions into threads by itself. When this fails, it can go."""
     begun, let_go = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -222,7 +233,7 @@ async def test_a_sync_tool_is_waited_for_when_its_call_is_cancelled() -> None:
 def test_making_a_server_sets_up_the_logging_of_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Why `_new_server` stands in for whoever sets up logging. When this fails, that can go."""
+    """Why `_create_server` keeps the SDK from setting up logging. When this fails, that can go."""
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
     level = root.level

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import mcp_types
 import pytest
 
-from toolkeep import Catalogue, Tool
-from toolkeep._catalogue.catalogue import Offer
-from toolkeep._catalogue.difference import Changes, Delta, difference
+from toolkeep import Tool
+from toolkeep._catalogue.catalogue import ListingContent, compare_catalogues
+from toolkeep.events import CatalogueChanges, NameChanges
+from toolkeep.runtime import Catalogue
 
 SECRET = "hunter2"
 
@@ -17,18 +18,18 @@ def definition(name: str, **more) -> mcp_types.Tool:
     return mcp_types.Tool(name=name, input_schema={"type": "object"}, **more)
 
 
-def offer(server: str, *names: str, stale: bool = False, tags: str = "", **more) -> Offer:
+def offer(server: str, *names: str, stale: bool = False, tags: str = "", **more) -> ListingContent:
     tools = tuple(
         Tool(server, definition(name), stale=stale, tags=frozenset(tags.split())) for name in names
     )
-    return Offer(server=server, tools=tools, stale=stale, **more)
+    return ListingContent(server=server, tools=tools, stale=stale, **more)
 
 
 def names(catalogue: Catalogue) -> list[str]:
     return [tool.name for tool in catalogue]
 
 
-def full_offer(server: str) -> Offer:
+def full_offer(server: str) -> ListingContent:
     return offer(
         server,
         "search",
@@ -54,7 +55,7 @@ def test_everything_listed_carries_its_server():
     assert [one.name for one in catalogue.prompts] == ["a.ask", "b.ask"]
     assert [one.name for one in catalogue.resources] == ["a.file:///a", "b.file:///a"]
     assert [one.name for one in catalogue.templates] == ["a.file:///{x}", "b.file:///{x}"]
-    assert catalogue.offers[0].instructions == "Be kind."
+    assert catalogue.listings[0].instructions == "Be kind."
 
 
 def test_of_two_with_one_name_the_first_counts():
@@ -74,18 +75,18 @@ def test_a_snapshot_does_not_change():
 def test_servers_out_of_reach_are_told():
     catalogue = Catalogue.of([offer("a", "x", stale=True), offer("b", "x")], 3)
     assert catalogue.stale == ("a",)
-    assert repr(catalogue) == "Catalogue(2 tools of 2 servers (1 stale), revision 3)"
-    assert repr(Catalogue()) == "Catalogue(0 tools of 0 servers, revision 0)"
+    assert repr(catalogue) == "<Catalogue, tools: 2, servers: 2 (1 stale), revision 3>"
+    assert repr(Catalogue()) == "<Catalogue, tools: 0, servers: 0, revision 0>"
 
 
 def test_tags_group_tools():
     catalogue = Catalogue.of(
         [offer("a", "x", tags="pay web"), offer("b", "y", tags="web"), offer("c", "z")], 1
     )
-    groups = {tag: [tool.name for tool in tools] for tag, tools in catalogue.groups().items()}
+    groups = {tag: [tool.name for tool in tools] for tag, tools in catalogue.by_tag().items()}
     assert groups == {"pay": ["a.x"], "web": ["a.x", "b.y"]}
-    assert [tool.name for tool in catalogue.group("web")] == ["a.x", "b.y"]
-    assert catalogue.group("none") == ()
+    assert [tool.name for tool in catalogue.with_tag("web")] == ["a.x", "b.y"]
+    assert catalogue.with_tag("none") == ()
 
 
 # --- filtering -----------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ def test_filtering_makes_another_catalogue_and_leaves_this_one():
     assert names(kept) == ["a.y"]
     assert (kept.revision, kept.servers) == (4, ("a", "b"))
     assert names(catalogue) == ["a.x", "a.y", "b.x"]
-    assert catalogue.filtered(lambda _: True).offers == catalogue.offers
+    assert catalogue.filtered(lambda _: True).listings == catalogue.listings
 
 
 def test_a_filter_that_raises_excludes_the_tool_and_is_logged_without_its_words(caplog):
@@ -143,15 +144,15 @@ def test_prompts_and_resources_can_be_filtered_too():
 
 def test_equal_snapshots_do_not_differ():
     old, new = Catalogue.of([full_offer("a")], 1), Catalogue.of([full_offer("a")], 2)
-    assert difference(old, new) == Changes()
-    assert not difference(old, new)
-    assert not difference(old, old)
+    assert compare_catalogues(old, new) == CatalogueChanges()
+    assert not compare_catalogues(old, new)
+    assert not compare_catalogues(old, old)
 
 
 def test_what_came_went_and_changed_is_told_by_name():
     shared = offer("s", "x")
     old = Catalogue.of([shared, offer("a", "stays", "goes"), full_offer("b")], 1)
-    other = Offer(
+    other = ListingContent(
         server="a",
         tools=(
             Tool("a", definition("stays", description="now other")),
@@ -159,14 +160,14 @@ def test_what_came_went_and_changed_is_told_by_name():
         ),
         prompts=(mcp_types.Prompt(name="new"),),
     )
-    changes = difference(old, Catalogue.of([other, shared], 2))
+    changes = compare_catalogues(old, Catalogue.of([other, shared], 2))
     assert changes
-    assert changes.tools == Delta(
+    assert changes.tools == NameChanges(
         added=("a.comes",), removed=("a.goes", "b.search"), changed=("a.stays",)
     )
-    assert changes.prompts == Delta(added=("a.new",), removed=("b.ask",))
-    assert changes.resources == Delta(removed=("b.file:///a",))
-    assert changes.templates == Delta(removed=("b.file:///{x}",))
+    assert changes.prompts == NameChanges(added=("a.new",), removed=("b.ask",))
+    assert changes.resources == NameChanges(removed=("b.file:///a",))
+    assert changes.templates == NameChanges(removed=("b.file:///{x}",))
 
 
 @pytest.mark.parametrize(
@@ -179,26 +180,26 @@ def test_what_came_went_and_changed_is_told_by_name():
 )
 def test_a_tool_of_which_a_model_is_told_something_else_has_changed(later):
     old = Catalogue.of([offer("a", "x")], 1)
-    new = Catalogue.of([Offer(server="a", tools=(later,))], 2)
-    assert difference(old, new) == Changes(tools=Delta(changed=("a.x",)))
+    new = Catalogue.of([ListingContent(server="a", tools=(later,))], 2)
+    assert compare_catalogues(old, new) == CatalogueChanges(tools=NameChanges(changed=("a.x",)))
 
 
 def test_a_server_that_went_out_of_reach_changed_no_tool():
     old, new = offer("a", "x"), offer("a", "x", stale=True)
-    assert not difference(Catalogue.of([old], 1), Catalogue.of([new], 2))
+    assert not compare_catalogues(Catalogue.of([old], 1), Catalogue.of([new], 2))
 
 
 def test_a_changed_prompt_or_resource_is_told():
     old = Catalogue.of([full_offer("a")], 1)
-    changed = Offer(
+    changed = ListingContent(
         server="a",
         tools=old.tools,
         prompts=(mcp_types.Prompt(name="ask", description="d"),),
         resources=(mcp_types.Resource(name="other", uri="file:///a"),),
         templates=(mcp_types.ResourceTemplate(name="o", uri_template="file:///{x}"),),
     )
-    assert difference(old, Catalogue.of([changed], 2)) == Changes(
-        prompts=Delta(changed=("a.ask",)),
-        resources=Delta(changed=("a.file:///a",)),
-        templates=Delta(changed=("a.file:///{x}",)),
+    assert compare_catalogues(old, Catalogue.of([changed], 2)) == CatalogueChanges(
+        prompts=NameChanges(changed=("a.ask",)),
+        resources=NameChanges(changed=("a.file:///a",)),
+        templates=NameChanges(changed=("a.file:///{x}",)),
     )

@@ -5,18 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep import AmbiguousTool, Catalogue, Tool, UnknownPrompt, UnknownTool
-from toolkeep._catalogue.catalogue import Offer
+from toolkeep import AmbiguousTool, Tool, UnknownPrompt, UnknownTool
+from toolkeep._catalogue.catalogue import ListingContent
+from toolkeep.runtime import Catalogue
 
 
 def catalogue(**servers: list[str]) -> Catalogue:
     return Catalogue.of([offer(server, names) for server, names in servers.items()], 1)
 
 
-def offer(server: str, names: list[str]) -> Offer:
+def offer(server: str, names: list[str]) -> ListingContent:
     schema = {"type": "object"}
     tools = tuple(Tool(server, mcp_types.Tool(name=name, input_schema=schema)) for name in names)
-    return Offer(
+    return ListingContent(
         server=server, tools=tools, prompts=tuple(mcp_types.Prompt(name=name) for name in names)
     )
 
@@ -83,7 +84,7 @@ def test_a_name_of_very_many_tools_is_told_in_few_words():
 def test_no_server_can_pass_for_another_by_the_names_of_its_tools(name):
     with pytest.raises(UnknownTool):
         SERVERS.tool(name)
-    unclaimed = Catalogue.of([one for one in SERVERS.offers if one.server != "docs"], 1)
+    unclaimed = Catalogue.of([one for one in SERVERS.listings if one.server != "docs"], 1)
     assert unclaimed.tool(name).name == f"code.{name}"
 
 

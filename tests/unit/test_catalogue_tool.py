@@ -7,7 +7,7 @@ import mcp_types
 import pytest
 
 from toolkeep import InvalidArguments, Tool
-from toolkeep._catalogue.offer import Offer, Prompt, Resource, Template
+from toolkeep._catalogue.listing import ListingContent, Prompt, Resource, Template
 
 SECRET = "hunter2"
 
@@ -88,7 +88,7 @@ def test_a_strict_schema_is_a_copy():
 
 def test_it_streams_once_it_has_reported_progress():
     progressed: set[tuple[str, str]] = set()
-    found = tool(progressed=progressed)
+    found = tool(tools_with_progress=progressed)
     assert not found.supports_streaming
     progressed.add(("docs", "search"))
     assert found.supports_streaming
@@ -151,7 +151,7 @@ def test_schemas_deeper_than_the_stack_compare_as_different_without_an_error():
 
 
 def test_a_tool_is_frozen_and_can_be_pickled():
-    found = tool(tags=frozenset({"a"}), progressed=set())
+    found = tool(tags=frozenset({"a"}), tools_with_progress=set())
     with pytest.raises(AttributeError):
         found.server = "other"  # pyright: ignore[reportAttributeAccessIssue]
     assert pickle.loads(pickle.dumps(found.with_description("x"))) == found.with_description("x")
@@ -173,5 +173,6 @@ def test_what_else_is_listed_has_a_server_and_a_name():
 
 def test_an_offer_tells_its_size():
     assert (
-        repr(Offer(server="docs", tools=(tool(),), stale=True)) == "Offer('docs', 1 tools, stale)"
+        repr(ListingContent(server="docs", tools=(tool(),), stale=True))
+        == "ListingContent('docs', 1 tools, stale)"
     )

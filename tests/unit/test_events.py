@@ -14,20 +14,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkeep import events
-from toolkeep.errors import CallOutcomeUnknown, Delivery, Failure, FailureKind
+from toolkeep.errors import CallOutcomeUnknown, ConfigError, Delivery, Failure, FailureKind
 from toolkeep.events import (
     CallEvent,
+    CatalogueChanged,
+    CatalogueChanges,
     Changed,
     Completed,
     Connected,
     Disconnected,
     Event,
     Failed,
+    Health,
+    HealthChanged,
     InputNeeded,
     Log,
-    Notice,
+    NameChanges,
     Progress,
-    Replaying,
+    Reloaded,
+    ReloadFailed,
+    Retrying,
+    ServerAdded,
+    ServerLost,
+    ServerNotification,
+    ServerRemoved,
     Started,
 )
 from toolkeep.results import CallResult
@@ -39,18 +49,27 @@ UNKNOWN = CallOutcomeUnknown(
     "who knows", server="s", tool="t", delivery=Delivery.UNKNOWN, failure=BROKEN
 )
 
+ADDED = CatalogueChanges(tools=NameChanges(added=("s.t",)))
+
 EVERY: list[Event] = [
     Started(**CALL),
     Progress(**CALL, progress=1, total=4, message="one"),
     Log(**CALL, level="info", data={"step": [1, 2.5, None, True]}, logger="worker"),
-    Replaying(**CALL, attempt=1, after=0.5, failure=BROKEN),
+    Retrying(**CALL, attempt=1, delay=0.5, failure=BROKEN),
     InputNeeded(**CALL, method="elicitation/create", params={"message": "sure?"}, key="q"),
     Completed(**CALL, result=RESULT),
     Failed(**CALL, error=UNKNOWN),
     Connected(server="s", generation=1, era="legacy", protocol_version="2025-11-25", at=12.5),
     Disconnected(server="s", generation=1, reason="session lost", at=12.5),
     Changed(server="s", what="resource", uri="kit://notes", at=12.5),
-    Notice(server="s", method="notifications/message", params={"data": "hi"}, at=12.5),
+    ServerNotification(server="s", method="notifications/message", params={"data": "hi"}, at=12.5),
+    Reloaded(server="s", added=("s",), at=12.5),
+    ReloadFailed(server="s", error=ConfigError("it is not a URL", key="url"), at=12.5),
+    ServerAdded(server="s", attempt=2, at=12.5),
+    ServerLost(server="s", error=UNKNOWN, at=12.5),
+    ServerRemoved(server="s", error=None, at=12.5),
+    HealthChanged(server="s", health=Health.DOWN, before=Health.HEALTHY, error=UNKNOWN, at=12.5),
+    CatalogueChanged(server="s", revision=2, changes=ADDED, stale=False, at=12.5),
 ]
 
 
@@ -73,7 +92,7 @@ def test_the_list_above_has_one_of_every_kind():
 def test_an_event_becomes_json_and_back_without_loss(event: Event):
     plain = strictly(event.to_json())
     assert plain == event.as_dict()
-    assert plain["event"] == type(event).__name__.lower()
+    assert plain["event"].replace("_", "") == type(event).__name__.lower()
     assert (plain["server"], plain["at"]) == ("s", 12.5)
     assert {field.name for field in dataclasses.fields(event)} - {"reply", "context"} < set(plain)
     assert not {"reply", "context"} & set(plain)
@@ -110,7 +129,7 @@ def told(event: Event) -> Any:
             return result
         case Failed(error):
             return error
-        case Replaying(attempt=attempt, after=after):
+        case Retrying(attempt=attempt, delay=after):
             return attempt, after
         case Started(tool=tool):
             return tool
@@ -129,7 +148,12 @@ def test_events_are_matched_by_position_where_that_reads_well():
     said = [0.25, "one"], ["info", {"step": [1, 2.5, None, True]}]
     expected = ["t", tuple(said[0]), tuple(said[1]), (1, 0.5), asked, RESULT, UNKNOWN, None]
     changed = ("resource", "kit://notes")
-    assert [told(event) for event in EVERY] == [*expected, "disconnected", changed, "notice"]
+    assert [told(event) for event in EVERY[:11]] == [
+        *expected,
+        "disconnected",
+        changed,
+        "server_notification",
+    ]
 
 
 # --- progress --------------------------------------------------------------------------------
@@ -199,7 +223,7 @@ def test_a_completed_event_holds_the_result_in_wire_shape():
 
 
 def test_a_replay_tells_its_failure():
-    plain = Replaying(**CALL, attempt=1, after=0.5, failure=BROKEN).as_dict()["failure"]
+    plain = Retrying(**CALL, attempt=1, delay=0.5, failure=BROKEN).as_dict()["failure"]
     assert (plain["kind"], plain["delivery"], plain["status"]) == ("broken", "unknown", 502)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from toolkeep._catalogue.guides import guides_for, named_prompts
+from toolkeep._catalogue.listing import guides_for, prompts_in_guides
 
 
 @dataclass(frozen=True)
@@ -44,4 +44,4 @@ def test_tools_with_the_same_guide_share_it():
 
 def test_one_word_is_the_name_of_a_prompt():
     guides = {"a": "how", "b": "so and so", "c": "*", "d": "how", "e": "other"}
-    assert named_prompts(guides) == {"how", "other"}
+    assert prompts_in_guides(guides) == {"how", "other"}

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep._rules.headers import NEUTRAL
-from toolkeep._rules.identity import CREDENTIALS, Identity, identify
+from toolkeep._rules.identity import CREDENTIAL_HEADERS, NEUTRAL_HEADERS, Identity, identify
 
 NAMES = st.sampled_from(["authorization", "cookie", "x-user", "x-tenant", "traceparent", "x-step"])
 HEADERS = st.dictionaries(NAMES, st.text("abc", min_size=1, max_size=3))
@@ -31,7 +30,7 @@ def test_a_call_that_brings_nothing_is_nobodys():
 
 
 @pytest.mark.parametrize("level", ["call", "task"])
-@pytest.mark.parametrize("name", sorted(NEUTRAL))
+@pytest.mark.parametrize("name", sorted(NEUTRAL_HEADERS))
 def test_trace_headers_say_nothing_about_who_calls(level: str, name: str):
     call, task = ({name: "1"}, {}) if level == "call" else ({}, {name: "1"})
     assert whose(call=call, task=task) is None
@@ -96,7 +95,7 @@ def test_what_is_said_for_a_principal_is_its_tasks_headers_and_its_credentials()
     assert found.headers == {"authorization": "call", "cookie": "c", "x-tenant": "t"}
 
 
-@pytest.mark.parametrize("name", CREDENTIALS)
+@pytest.mark.parametrize("name", CREDENTIAL_HEADERS)
 def test_a_credential_of_a_single_call_is_the_newest_there_is(name: str):
     found = whose("ann", call={name: "new"})
     assert found is not None

@@ -10,7 +10,7 @@ import pytest
 import toolkeep
 from tests.engine.helpers_tasks import closing
 from toolkeep import Client, Runtime
-from toolkeep._logs import LOGGERS, escaped
+from toolkeep._logs import LOGGERS, escape
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 FORGED = "echo\n2026-01-01 00:00:00 CRITICAL root: all data was lost\x1b[2J\u202e"
@@ -74,10 +74,10 @@ def test_arguments_and_exceptions_are_escaped(name: str, lines: io.StringIO):
 
 @pytest.mark.parametrize("text", ["", "add", "größer", "日本 語", "a\\n"])
 def test_what_is_printable_is_logged_as_it_is(text: str):
-    assert escaped(text) == text
+    assert escape(text) == text
 
 
 def test_arguments_keep_their_types_where_nothing_is_escaped(caplog: pytest.LogCaptureFixture):
     error = ValueError("plain")
-    logging.getLogger("toolkeep.wire").warning("%s %d", error, 3)
+    logging.getLogger("toolkeep.transport").warning("%s %d", error, 3)
     assert caplog.records[0].args == (error, 3)

@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep._rules.patterns import Patterns, Selection, sorted_out
-from toolkeep._rules.permissions import REMEMBERED, Permissions
+from toolkeep._rules.access import (
+    CACHED_PRINCIPALS,
+    PatternSet,
+    Permissions,
+    ToolSelection,
+    split_patterns,
+)
 from toolkeep.errors import ConfigError
 
 
@@ -35,7 +40,7 @@ from toolkeep.errors import ConfigError
     ],
 )
 def test_a_pattern_matches_server_and_tool_each_on_its_own(pattern, server, tool, matches):
-    assert Patterns.of([pattern]).match(server, tool) is matches
+    assert PatternSet.of([pattern]).match(server, tool) is matches
 
 
 @pytest.mark.parametrize(
@@ -50,7 +55,7 @@ def test_a_pattern_matches_server_and_tool_each_on_its_own(pattern, server, tool
     ],
 )
 def test_a_tag_is_matched_with_its_sign(pattern, tags, matches):
-    assert Patterns.of([pattern]).match("s", "t", tags) is matches
+    assert PatternSet.of([pattern]).match("s", "t", tags) is matches
 
 
 @pytest.mark.parametrize(
@@ -68,8 +73,8 @@ def test_a_tag_is_matched_with_its_sign(pattern, tags, matches):
     ],
 )
 def test_a_selection_keeps_what_is_included_and_not_excluded(include, exclude, kept):
-    selection = Selection.of(include, exclude)
-    assert {tool for tool in ("read", "write", "a.read") if selection.keeps(tool)} == kept
+    selection = ToolSelection.parse(include, exclude)
+    assert {tool for tool in ("read", "write", "a.read") if selection.includes(tool)} == kept
 
 
 @pytest.mark.parametrize(
@@ -86,7 +91,7 @@ def test_a_selection_keeps_what_is_included_and_not_excluded(include, exclude, k
 )
 def test_a_selection_that_cannot_be_meant_is_refused(include, exclude, key):
     with pytest.raises(ConfigError) as caught:
-        Selection.of(include, exclude, server="pay")
+        ToolSelection.parse(include, exclude, server="pay")
     assert (caught.value.server, caught.value.key) == ("pay", key)
     assert caught.value.remedy
 
@@ -94,7 +99,7 @@ def test_a_selection_that_cannot_be_meant_is_refused(include, exclude, key):
 @pytest.mark.parametrize("pattern", ["", "!", "#", "!#", " a", "a ", "!!a", 5, None, ["a"]])
 def test_a_bad_pattern_is_a_configuration_error_with_its_key(pattern):
     with pytest.raises(ConfigError) as caught:
-        sorted_out(["fine", pattern], "permissions.ada")
+        split_patterns(["fine", pattern], "permissions.ada")
     assert caught.value.key == "permissions.ada"
     assert caught.value.remedy
 
@@ -134,27 +139,27 @@ GIVEN = {
     ],
 )
 def test_what_a_principal_may_see_and_call(principal, name, sees, calls):
-    permissions = Permissions.of(GIVEN)
-    assert permissions.may(principal, "see", name) is sees
-    assert permissions.may(principal, "call", name) is calls
+    permissions = Permissions.parse(GIVEN)
+    assert permissions.allows(principal, "see", name) is sees
+    assert permissions.allows(principal, "call", name) is calls
 
 
 def test_a_tag_grants_and_denies():
-    permissions = Permissions.of({"ada": ["#shared", "!#danger"]})
-    assert permissions.may("ada", "call", "x.y", {"shared"})
-    assert not permissions.may("ada", "see", "x.y", {"shared", "danger"})
+    permissions = Permissions.parse({"ada": ["#shared", "!#danger"]})
+    assert permissions.allows("ada", "call", "x.y", {"shared"})
+    assert not permissions.allows("ada", "see", "x.y", {"shared", "danger"})
 
 
 @pytest.mark.parametrize("principal", [None, "", "ada", "*"])
 def test_without_entries_nobody_may_anything(principal):
-    permissions = Permissions.of({})
-    assert not permissions.may(principal, "see", "a.b")
-    assert not permissions.may(principal, "call", "a.b")
+    permissions = Permissions.parse({})
+    assert not permissions.allows(principal, "see", "a.b")
+    assert not permissions.allows(principal, "call", "a.b")
 
 
 @pytest.mark.parametrize("key", ["**", "?*", "[!x]*", "*a*"])
 def test_a_glob_of_names_never_matches_the_nameless(key):
-    assert not Permissions.of({key: ["*"]}).may(None, "see", "a.b")
+    assert not Permissions.parse({key: ["*"]}).allows(None, "see", "a.b")
 
 
 @pytest.mark.parametrize(
@@ -174,17 +179,17 @@ def test_a_glob_of_names_never_matches_the_nameless(key):
 )
 def test_permissions_that_cannot_be_read_are_refused_by_key(given_permissions, key):
     with pytest.raises(ConfigError) as caught:
-        Permissions.of(given_permissions)
+        Permissions.parse(given_permissions)
     assert caught.value.key == key
     assert caught.value.remedy
 
 
 def test_many_principals_are_each_judged_rightly():
-    permissions = Permissions.of({"even-*": ["a.*"]})
-    for n in range(REMEMBERED + 10):
+    permissions = Permissions.parse({"even-*": ["a.*"]})
+    for n in range(CACHED_PRINCIPALS + 10):
         name = f"{'even' if n % 2 == 0 else 'odd'}-{n}"
-        assert permissions.may(name, "call", "a.b") is (n % 2 == 0)
-    assert permissions.may("even-0", "call", "a.b")
+        assert permissions.allows(name, "call", "a.b") is (n % 2 == 0)
+    assert permissions.allows("even-0", "call", "a.b")
 
 
 words = st.sampled_from(["*", "a.*", "a.b", "b", "*.b", "!a.b", "!*", "!b", "#t", "!#t"])
@@ -194,11 +199,11 @@ actions = st.fixed_dictionaries({}, optional={"see": entries, "call": entries})
 
 @given(said=st.dictionaries(st.sampled_from(["*", "", "ada", "a*"]), entries | actions))
 def test_calling_implies_seeing_and_a_denial_always_wins(said):
-    permissions = Permissions.of(said)
+    permissions = Permissions.parse(said)
     for principal in (None, "ada", "bob"):
         for name, tags in (("a.b", frozenset()), ("c.d", frozenset({"t"}))):
-            calls = permissions.may(principal, "call", name, tags)
-            assert not calls or permissions.may(principal, "see", name, tags)
-            stricter = Permissions.of({**said, f"{principal or ''}": ["!*"]})
-            assert not stricter.may(principal, "call", name, tags)
-            assert not stricter.may(principal, "see", name, tags)
+            calls = permissions.allows(principal, "call", name, tags)
+            assert not calls or permissions.allows(principal, "see", name, tags)
+            stricter = Permissions.parse({**said, f"{principal or ''}": ["!*"]})
+            assert not stricter.allows(principal, "call", name, tags)
+            assert not stricter.allows(principal, "see", name, tags)

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep._catalogue.prompts import MOST, LocalPrompt, PromptArgument, beside, load_prompts
+from toolkeep._catalogue.prompts import (
+    MAX_PROMPTS,
+    LocalPrompt,
+    PromptArgument,
+    load_prompts,
+    split_shadowed,
+)
 from toolkeep.errors import ConfigError, InvalidArguments
 
 FRONT = """---
@@ -227,8 +233,8 @@ def test_a_name_is_given_once_in_a_folder(tmp_path: Path):
 
 def test_prompts_are_bounded_in_number(tmp_path: Path):
     path = tmp_path / "many.toml"
-    path.write_text("[prompts]\n" + "\n".join(f"p{n} = 'x'" for n in range(MOST)))
-    assert len(load_prompts(path)) == MOST
+    path.write_text("[prompts]\n" + "\n".join(f"p{n} = 'x'" for n in range(MAX_PROMPTS)))
+    assert len(load_prompts(path)) == MAX_PROMPTS
     with path.open("a") as more:
         more.write("\none_more = 'x'")
     with pytest.raises(ConfigError):
@@ -253,4 +259,4 @@ def test_whatever_a_file_holds_it_is_a_prompt_or_a_mistake(
 
 def test_a_servers_own_prompt_wins():
     mine, hidden = LocalPrompt("mine", "x"), LocalPrompt("theirs", "x")
-    assert beside((mine, hidden), {"theirs"}) == ((mine,), ("theirs",))
+    assert split_shadowed((mine, hidden), {"theirs"}) == ((mine,), ("theirs",))

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from mcp.client.caching import MAX_TTL_MS, CacheEntry, CacheKey, InMemoryResponseCacheStore
 
-from toolkeep._engine.caching import ResponseCache
+from toolkeep._client.response_cache import MAX_TTL_MS, CacheKey, ResponseCache
+from toolkeep.state import Entry, MemoryStore
+from toolkeep.state.shared import SharedState
 
 BOUND = 10.0
 LIST, READ = "tools/list", "resources/read"
@@ -30,11 +31,11 @@ class Gate:
         self.reached, self.open = asyncio.Event(), asyncio.Event()
 
 
-class Slow(InMemoryResponseCacheStore):
-    """Any size; an operation can be held: a read when it is done, a write before and after."""
+class Slow(MemoryStore):
+    """An operation can be held: a read when it is done, a write before and after."""
 
     def __init__(self) -> None:
-        super().__init__(max_entries=0)
+        super().__init__()
         self.deletions = 0
         self._gates: dict[str, Gate] = {}
 
@@ -47,19 +48,24 @@ class Slow(InMemoryResponseCacheStore):
             gate.reached.set()
             await gate.open.wait()
 
-    async def get(self, key: CacheKey) -> CacheEntry | None:
+    async def get(self, key: str) -> Entry | None:
         found = await super().get(key)
         await self._pass("get")
         return found
 
-    async def set(self, key: CacheKey, entry: CacheEntry) -> None:
-        await self._pass("set")
-        await super().set(key, entry)
-        await self._pass("after set")
+    async def put(self, key: str, value: bytes, **options: Any) -> int | None:
+        await self._pass("put")
+        version = await super().put(key, value, **options)
+        await self._pass("after put")
+        return version
 
-    async def delete(self, key: CacheKey) -> None:
+    async def delete(self, key: str, **options: Any) -> bool:
         self.deletions += 1
-        await super().delete(key)
+        return await super().delete(key, **options)
+
+
+def cache_in(store: MemoryStore) -> ResponseCache:
+    return ResponseCache(SharedState(store))
 
 
 async def keep(
@@ -71,8 +77,8 @@ async def keep(
     key: str = "",
     ttl_ms: float = 60_000,
 ) -> None:
-    ticket = cache.begin(method, key)
-    await cache.put(partition, method, key, ticket, value, ttl_ms=ttl_ms, scope="private")
+    ticket = cache.start_fetch(method, key)
+    await cache.put(partition, method, key, ticket, value, ttl_ms=ttl_ms)
 
 
 @pytest.fixture
@@ -92,14 +98,14 @@ async def test_an_answer_is_served_until_its_time_is_over(clock: Clock):
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, math.nan, -math.inf])
 async def test_what_may_not_be_kept_is_not_and_ends_what_was_kept_before(ttl_ms: float):
-    store = InMemoryResponseCacheStore()
-    cache = ResponseCache(store)
+    store = MemoryStore()
+    cache = cache_in(store)
     await keep(cache, {"n": 1}, ttl_ms=ttl_ms)
-    assert await store.get(CacheKey(LIST, "", "p")) is None
+    assert await store.get(CacheKey(LIST, "", "p").name) is None
     await keep(cache, {"n": 1})
     await keep(cache, {"n": 2}, ttl_ms=ttl_ms)
     assert await cache.get("p", LIST) is None
-    assert await store.get(CacheKey(LIST, "", "p")) is None
+    assert await store.get(CacheKey(LIST, "", "p").name) is None
 
 
 @pytest.mark.parametrize("ttl_ms", [math.inf, 1e300, MAX_TTL_MS + 1])
@@ -145,18 +151,6 @@ async def test_partitions_methods_and_keys_are_kept_apart():
     assert [await cache.get(*place) for place in places] == [{"n": n} for n in range(5)]
 
 
-@pytest.mark.parametrize(
-    ("scope", "kept"), [("public", "public"), ("private", "private"), ("nonsense", "private")]
-)
-async def test_the_store_learns_what_the_server_said_about_sharing(scope: str, kept: str):
-    store = InMemoryResponseCacheStore()
-    cache = ResponseCache(store)
-    await cache.put("p", LIST, "", cache.begin(LIST), {"n": 1}, ttl_ms=1000, scope=scope)
-    entry = await store.get(CacheKey(LIST, "", "p"))
-    assert entry is not None
-    assert entry.scope == kept
-
-
 async def test_who_polls_the_cache_lets_others_run():
     cache = ResponseCache()
     await keep(cache, {"n": 1})
@@ -184,8 +178,8 @@ async def test_an_eviction_ends_one_key_or_all_of_a_method():
 
 
 async def test_clearing_forgets_our_entries_and_leaves_those_of_others_in_the_store():
-    store = InMemoryResponseCacheStore()
-    ours, theirs = ResponseCache(store), ResponseCache(store)
+    store = MemoryStore()
+    ours, theirs = cache_in(store), cache_in(store)
     await keep(ours, {"by": "us"})
     await keep(theirs, {"by": "them"}, method=READ, key="seen")
     await keep(theirs, {"by": "them"}, method=READ, key="unseen")
@@ -201,7 +195,7 @@ async def test_clearing_forgets_our_entries_and_leaves_those_of_others_in_the_st
 
 
 async def outdate(cache: ResponseCache) -> None:
-    cache.outdate(READ, "x")
+    cache.invalidate(READ, "x")
 
 
 EVICTIONS: list[Callable[[ResponseCache], Awaitable[None]]] = [
@@ -217,32 +211,32 @@ every_eviction = pytest.mark.parametrize(
 
 @every_eviction
 async def test_an_answer_evicted_while_it_was_fetched_is_not_kept(evict: Any):
-    store = InMemoryResponseCacheStore()
-    cache = ResponseCache(store)
-    ticket = cache.begin(READ, "x")
+    store = MemoryStore()
+    cache = cache_in(store)
+    ticket = cache.start_fetch(READ, "x")
     await evict(cache)
-    await cache.put("p", READ, "x", ticket, {"old": 1}, ttl_ms=60_000, scope="private")
+    await cache.put("p", READ, "x", ticket, {"old": 1}, ttl_ms=60_000)
     assert await cache.get("p", READ, "x") is None
-    assert await store.get(CacheKey(READ, "x", "p")) is None
+    assert await store.get(CacheKey(READ, "x", "p").name) is None
 
 
 @every_eviction
 async def test_an_answer_evicted_while_it_was_written_is_not_served(evict: Any):
     store = Slow()
-    cache = ResponseCache(store)
-    setting = store.hold("set")
+    cache = cache_in(store)
+    setting = store.hold("put")
     writing = asyncio.create_task(keep(cache, {"old": 1}, method=READ, key="x"))
     await asyncio.wait_for(setting.reached.wait(), BOUND)
     await evict(cache)
     await keep(cache, {"new": 1}, method=READ, key="x")  # the old answer may yet overwrite it
-    done = store.hold("after set")
+    done = store.hold("after put")
     setting.open.set()
     await asyncio.wait_for(done.reached.wait(), BOUND)
-    assert await store.get(CacheKey(READ, "x", "p")) is not None
+    assert await store.get(CacheKey(READ, "x", "p").name) is not None
     assert await cache.get("p", READ, "x") is None
     done.open.set()
     await asyncio.wait_for(writing, BOUND)
-    assert await store.get(CacheKey(READ, "x", "p")) is None
+    assert await store.get(CacheKey(READ, "x", "p").name) is None
     await keep(cache, {"new": 2}, method=READ, key="x")
     assert await cache.get("p", READ, "x") == {"new": 2}
 
@@ -250,7 +244,7 @@ async def test_an_answer_evicted_while_it_was_written_is_not_served(evict: Any):
 @every_eviction
 async def test_an_answer_evicted_while_it_was_read_is_not_served(evict: Any):
     store = Slow()
-    cache = ResponseCache(store)
+    cache = cache_in(store)
     await keep(cache, {"old": 1}, method=READ, key="x")
     getting = store.hold("get")
     reading = asyncio.create_task(cache.get("p", READ, "x"))
@@ -263,21 +257,21 @@ async def test_an_answer_evicted_while_it_was_read_is_not_served(evict: Any):
 
 
 async def test_a_key_evicted_before_it_was_ever_seen_is_evicted_too():
-    store = InMemoryResponseCacheStore()
-    await keep(ResponseCache(store), {"old": 1}, method=READ, key="x")
-    cache = ResponseCache(store)
+    store = MemoryStore()
+    await keep(cache_in(store), {"old": 1}, method=READ, key="x")
+    cache = cache_in(store)
     await cache.evict("p", READ, None)
     assert await cache.get("p", READ, "x") is None
 
 
 async def test_what_is_forgotten_is_fetched_again_and_never_served_stale():
-    cache = ResponseCache(Slow())
-    first, other = cache.begin(READ, "0"), cache.begin(READ, "other")
+    cache = cache_in(Slow())
+    first, other = cache.start_fetch(READ, "0"), cache.start_fetch(READ, "other")
     await keep(cache, {"n": 1})
     for number in range(MANY + 1):
         await cache.evict("p", READ, str(number))
     for key, ticket in (("0", first), ("other", other)):
-        await cache.put("p", READ, key, ticket, {"old": 1}, ttl_ms=60_000, scope="private")
+        await cache.put("p", READ, key, ticket, {"old": 1}, ttl_ms=60_000)
         assert await cache.get("p", READ, key) is None
     assert await cache.get("p", LIST) is None
     await keep(cache, {"n": 2})
@@ -286,7 +280,7 @@ async def test_what_is_forgotten_is_fetched_again_and_never_served_stale():
 
 async def test_evicting_a_method_holds_for_more_keys_than_are_remembered():
     store = Slow()
-    cache = ResponseCache(store)
+    cache = cache_in(store)
     for number in range(MANY + 10):
         await keep(cache, {"n": number}, method=READ, key=str(number))
     assert await cache.get("p", READ, "0") == {"n": 0}
@@ -297,12 +291,12 @@ async def test_evicting_a_method_holds_for_more_keys_than_are_remembered():
 
 
 async def test_what_is_outdated_leaves_the_store_when_it_is_next_asked_for():
-    store = InMemoryResponseCacheStore()
-    ours, theirs = ResponseCache(store), ResponseCache(store)
+    store = MemoryStore()
+    ours, theirs = cache_in(store), cache_in(store)
     await keep(ours, {"old": 1}, method=READ, key="x")
     await keep(theirs, {"by": "them"}, method=READ, key="y")
     for key in ("x", "y"):
-        ours.outdate(READ, key)
+        ours.invalidate(READ, key)
         assert await ours.get("p", READ, key) is None
     assert await theirs.get("p", READ, "x") is None
     assert await theirs.get("p", READ, "y") == {"by": "them"}  # never seen by us

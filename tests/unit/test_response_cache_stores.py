@@ -1,35 +1,39 @@
 """The response cache above a store that fails: a miss, told once, never a failed request."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mcp.client.caching import CacheEntry, CacheKey, InMemoryResponseCacheStore
 
-from toolkeep._engine.caching import ResponseCache
+from toolkeep._client.response_cache import CacheKey, ResponseCache
+from toolkeep.state import MemoryStore
+from toolkeep.state import shared as shared_state
+from toolkeep.state.shared import SharedState, forgotten_mark
 
 BOUND = 10.0
 LIST = "tools/list"
-EVERY = ("get", "set", "delete")
+EVERY = ("get", "put", "delete")
+NAME = CacheKey(LIST, "", "p").name
 
 
-class Broken(InMemoryResponseCacheStore):
+class Broken(MemoryStore):
     """Does something else than it should in those operations that are named."""
 
     def __init__(self, does: Callable[[], Awaitable[Any]], *operations: str) -> None:
         super().__init__()
         self.does, self.operations = does, set(operations)
 
-    async def get(self, key: CacheKey) -> Any:
+    async def get(self, key: str) -> Any:
         return await (self.does() if "get" in self.operations else super().get(key))
 
-    async def set(self, key: CacheKey, entry: CacheEntry) -> None:
-        await (self.does() if "set" in self.operations else super().set(key, entry))
+    async def put(self, key: str, value: bytes, **options: Any) -> Any:
+        doing = self.does() if "put" in self.operations else super().put(key, value, **options)
+        return await doing
 
-    async def delete(self, key: CacheKey) -> None:
-        await (self.does() if "delete" in self.operations else super().delete(key))
+    async def delete(self, key: str, **options: Any) -> Any:
+        return await (self.does() if "delete" in self.operations else super().delete(key))
 
 
 async def fail() -> None:
@@ -44,84 +48,98 @@ async def hang() -> None:
     await asyncio.Event().wait()
 
 
-def answering(value: Any) -> Callable[[], Awaitable[Any]]:
-    async def answer() -> Any:
-        return value
+@pytest.fixture(autouse=True)
+def no_cooldown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_state, "COOLDOWN", 0.0)
 
-    return answer
+
+def cache_in(store: MemoryStore) -> ResponseCache:
+    return ResponseCache(SharedState(store))
 
 
 async def keep(cache: ResponseCache, value: dict[str, Any], *, ttl_ms: float = 60_000) -> None:
-    ticket = cache.begin(LIST)
-    await cache.put("p", LIST, "", ticket, value, ttl_ms=ttl_ms, scope="private")
-
-
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    return [(record.name, record.levelname) for record in caplog.records]
-
-
-WARNING = ("toolkeep.client", "WARNING")
+    ticket = cache.start_fetch(LIST)
+    await cache.put("p", LIST, "", ticket, value, ttl_ms=ttl_ms)
 
 
 @pytest.mark.parametrize("does", [fail, cancel_itself, hang])
 async def test_a_store_that_does_not_work_is_a_miss(
     does: Callable[[], Awaitable[Any]], caplog: pytest.LogCaptureFixture
 ):
-    cache = ResponseCache(Broken(does, *EVERY))
+    cache = cache_in(Broken(does, *EVERY))
     asked = (cache.get("p", LIST), keep(cache, {"n": 1}), cache.evict("p", LIST, ""))
     ends = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), BOUND)
     assert ends == [None, None, None]
-    assert told(caplog) == [WARNING] * 3
+    told = [(record.name, record.levelname) for record in caplog.records]
+    assert told == [("toolkeep.state", "WARNING")]
     assert "s3cret" not in caplog.text
 
 
 @pytest.mark.parametrize(
     "nonsense",
     [
-        pytest.param("a string", id="no entry"),
-        pytest.param({"value": {"n": 1}}, id="a dictionary"),
-        pytest.param(SimpleNamespace(value={"n": 1}), id="half an entry"),
-        pytest.param(CacheEntry("text", "private", 2e9), id="no answer"),
-        pytest.param(SimpleNamespace(value={}, expires_at="tomorrow"), id="no time"),
-        pytest.param(CacheEntry({"n": 1}, "private", float("nan")), id="a time that is none"),
-        pytest.param(CacheEntry({"n": 1}, "private", None), id="never fresh"),
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        b"[]",
+        b'{"value": {"n": 1}}',
+        b'{"value": "text", "expires_at": 2e9}',
+        b'{"value": {}, "expires_at": "tomorrow"}',
+        b'{"value": {"n": 1}, "expires_at": NaN}',
+        b'{"value": {"n": 1}, "expires_at": null}',
     ],
+    ids=lambda text: repr(text[:30]),
 )
-async def test_nonsense_is_a_miss(nonsense: Any):
-    cache = ResponseCache(Broken(answering(nonsense), "get"))
+@pytest.mark.parametrize("stamped", [True, False])
+async def test_nonsense_is_a_miss(nonsense: bytes, stamped: bool):
+    store = MemoryStore()
+    cache = cache_in(store)
+    await keep(cache, {"n": 1})
+    entry = await store.get(NAME)
+    assert entry is not None
+    stamp = entry.value.partition(b"\n")[0] + b"\n" if stamped else b""
+    await store.put(NAME, stamp + nonsense)
     assert await cache.get("p", LIST) is None
 
 
-async def test_an_answer_that_cannot_be_copied_is_not_kept():
+async def test_an_answer_that_cannot_be_written_is_not_kept():
     endless: dict[str, Any] = {}
     inner = endless
-    for _ in range(5000):
+    for _ in range(100_000):
         inner["in"] = inner = {}
     cache = ResponseCache()
     await keep(cache, endless)
     assert await cache.get("p", LIST) is None
 
 
-async def test_trouble_is_told_once_until_it_is_over(caplog: pytest.LogCaptureFixture):
-    store = Broken(fail, "get")
-    cache = ResponseCache(store)
-    for _ in range(3):
-        await cache.get("p", LIST)
-        await keep(cache, {"n": 1})  # that another operation works does not end the burst
-    assert told(caplog) == [WARNING]
-    store.operations.clear()
-    assert await cache.get("p", LIST) == {"n": 1}
-    store.operations.add("get")
-    assert await cache.get("p", LIST) is None
-    assert told(caplog) == [WARNING] * 2
+async def test_an_answer_is_as_it_was_in_another_process():
+    store = MemoryStore()
+    value = {"items": [{"name": "é", "n": 1.0, "none": None}], "ttl": 60.0, "public": True}
+    await keep(cache_in(store), value)
+    found = await cache_in(store).get("p", LIST)
+    assert found == value
+    assert json.dumps(found) == json.dumps(value)
+
+
+async def test_what_a_forgotten_principal_was_told_is_a_miss_everywhere():
+    store, mark = MemoryStore(), forgotten_mark("ann")
+    ours, theirs = (ResponseCache(SharedState(store), mark) for _ in range(2))
+    assert await theirs.get("p", LIST) is None  # and is being fetched
+    await keep(ours, {"n": 1})
+    assert await theirs.get("p", LIST) == {"n": 1}
+    await store.put(mark, b"")
+    assert await ours.get("p", LIST) is None
+    assert await theirs.get("p", LIST) is None
+    await keep(ours, {"n": 2})
+    assert await theirs.get("p", LIST) == {"n": 2}
 
 
 async def test_what_could_not_be_deleted_is_not_served():
     store = Broken(fail, "delete")
-    cache = ResponseCache(store)
+    cache = cache_in(store)
     await keep(cache, {"old": 1})
     await cache.evict("p", LIST)
-    assert await store.get(CacheKey(LIST, "", "p")) is not None
+    assert await store.get(NAME) is not None
     assert await cache.get("p", LIST) is None
     await keep(cache, {"new": 1})
     assert await cache.get("p", LIST) == {"new": 1}
@@ -129,9 +147,9 @@ async def test_what_could_not_be_deleted_is_not_served():
 
 async def test_what_could_not_be_replaced_is_not_served():
     store = Broken(fail)
-    cache = ResponseCache(store)
+    cache = cache_in(store)
     await keep(cache, {"old": 1})
-    store.operations.add("set")
+    store.operations.add("put")
     await keep(cache, {"new": 1})
     assert await cache.get("p", LIST) is None
     store.operations.clear()
@@ -147,10 +165,10 @@ async def test_a_cancellation_reaches_the_caller(operation: str, caplog: pytest.
         begun.set()
         await hang()
 
-    cache = ResponseCache(Broken(wait, operation))
+    cache = cache_in(Broken(wait, operation))
     asking = {
         "get": lambda: cache.get("p", LIST),
-        "set": lambda: keep(cache, {"n": 1}),
+        "put": lambda: keep(cache, {"n": 1}),
         "delete": lambda: cache.evict("p", LIST),
     }
     task = asyncio.ensure_future(asking[operation]())
@@ -162,8 +180,8 @@ async def test_a_cancellation_reaches_the_caller(operation: str, caplog: pytest.
 
 
 async def test_after_a_cancelled_write_the_next_one_is_kept():
-    store = Broken(hang, "set")
-    cache = ResponseCache(store)
+    store = Broken(hang, "put")
+    cache = cache_in(store)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(keep(cache, {"n": 1}), 0.05)
     store.operations.clear()

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep import Catalogue, Tool
-from toolkeep._catalogue.catalogue import Offer
-from toolkeep._catalogue.search import MOST_READ, Index
-from toolkeep._catalogue.words import raw_words, terms_of
+from toolkeep import Tool
+from toolkeep._catalogue.catalogue import ListingContent
+from toolkeep._catalogue.search import MAX_OCCURRENCES_READ, SearchIndex, raw_words, terms_of
+from toolkeep.runtime import Catalogue
 
 
 def tool(name: str, description: str = "", server: str = "s", **more: Any) -> Tool:
@@ -21,7 +21,7 @@ def tool(name: str, description: str = "", server: str = "s", **more: Any) -> To
 
 
 def found(tools: list[Tool], query: str, limit: int = 10) -> list[str]:
-    return [hit.tool.name for hit in Index(tools).search(query, limit)]
+    return [hit.tool.name for hit in SearchIndex(tools).search(query, limit)]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,9 @@ def test_a_query_that_nothing_speaks_of_finds_nothing(query):
 
 
 def test_scores_fall_and_are_positive():
-    hits = Index([tool(f"t{n}", "apple " * n + "pear") for n in range(8)]).search("apple pear")
+    hits = SearchIndex([tool(f"t{n}", "apple " * n + "pear") for n in range(8)]).search(
+        "apple pear"
+    )
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
     assert min(scores) > 0
@@ -109,7 +111,7 @@ def test_a_catalogue_searches_among_tags():
         tool("read_all", tags=frozenset({"pay", "x"})),
         tool("read_none"),
     )
-    catalogue = Catalogue.of([Offer(server="s", tools=tools)], 1)
+    catalogue = Catalogue.of([ListingContent(server="s", tools=tools)], 1)
     assert len(catalogue.search("read")) == 3
     assert [one.name for one in catalogue.search("read", tags=["pay", "other"])] == ["s.read_all"]
     assert [one.name for one in catalogue.search("read", tags={"web", "pay"}, limit=1)] == [
@@ -120,13 +122,13 @@ def test_a_catalogue_searches_among_tags():
 
 def test_the_commonest_words_of_a_long_query_are_left_out():
     common = [f"w{n}" for n in range(9)]
-    tools = [tool(f"t{n}", " ".join(common)) for n in range(MOST_READ // 8)]
+    tools = [tool(f"t{n}", " ".join(common)) for n in range(MAX_OCCURRENCES_READ // 8)]
     tools.append(tool("rare"))
     assert found(tools, " ".join([*common, "rare"]), 1) == ["s.rare"]
 
 
 def test_a_word_that_all_have_is_read_however_many_they_are():
-    tools = [tool("same", server=f"s{n:05}") for n in range(MOST_READ + 10)]
+    tools = [tool("same", server=f"s{n:05}") for n in range(MAX_OCCURRENCES_READ + 10)]
     assert found(tools, "same", 2) == ["s00000.same", "s00001.same"]
 
 
@@ -148,7 +150,7 @@ def holds_itself() -> dict[str, Any]:
 )
 def test_an_odd_schema_is_read_as_far_as_it_goes(schema):
     odd = Tool("s", tool("x").definition.model_copy(update={"input_schema": schema}))
-    assert len(Index([odd, tool("y")]).search("apple y")) >= 1
+    assert len(SearchIndex([odd, tool("y")]).search("apple y")) >= 1
 
 
 def test_megabytes_of_description_are_read_in_part():
@@ -164,10 +166,10 @@ def test_megabytes_of_description_are_read_in_part():
 def test_whatever_is_found_shares_a_word_with_the_query(texts, query):
     tools = [tool(text, text[::-1], server=f"s{n}") for n, text in enumerate(texts)]
     asked = words_of(query)
-    hits = Index(tools).search(query, 100)
+    hits = SearchIndex(tools).search(query, 100)
     said = {one: words_of(f"{one.tool} {one.description} {one.server}") for one in tools}
     assert {hit.tool for hit in hits} == {one for one in tools if said[one] & asked}
-    assert hits == Index(tools[::-1]).search(query, 100)
+    assert hits == SearchIndex(tools[::-1]).search(query, 100)
 
 
 def words_of(text: str) -> set[str]:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkeep._rules.naming import model_name, python_names
-from toolkeep._rules.stubs import HEADER, LONGEST_STUB, signature
+from toolkeep._rules.names import model_name, python_names
+from toolkeep.code_mode._stubs import HEADER, MAX_STUB, write_stub
 
 pytestmark = pytest.mark.requirement("X1")
 
@@ -24,7 +24,7 @@ def tool(part: Any, **beside: Any) -> dict[str, Any]:
 
 def parameter(part: Any, **beside: Any) -> str:
     """The type of the one parameter."""
-    written = signature("s__t", tool(part, **beside))
+    written = write_stub("s__t", tool(part, **beside))
     ast.parse(HEADER + written)
     return written.partition("x: ")[2].partition(") -> Any")[0]
 
@@ -65,14 +65,14 @@ def test_a_part_of_a_schema_becomes_a_type(part, written):
 
 def test_objects_become_typed_dicts_with_optional_fields():
     inner = {"type": "object", "properties": {"a": TEXT, "b": TEXT}, "required": ["a"]}
-    assert signature("shop__find", tool(inner)) == (
+    assert write_stub("shop__find", tool(inner)) == (
         "class ShopFindX(TypedDict):\n    a: str\n    b: NotRequired[str]\n\n"
         "async def shop__find(*, x: ShopFindX) -> Any: ...\n"
     )
 
 
 def test_an_output_schema_is_the_return_type():
-    written = signature("s__t", {"type": "object", "properties": {}}, tool(TEXT))
+    written = write_stub("s__t", {"type": "object", "properties": {}}, tool(TEXT))
     assert written.endswith("async def s__t() -> STResult: ...\n")
     assert "class STResult(TypedDict):\n    x: str\n" in written
 
@@ -84,17 +84,17 @@ def test_optional_parameters_show_their_default_if_python_can_say_it():
         "c": {"type": "string", "default": None},
         "d": {"type": "array", "items": TEXT, "default": []},
     }
-    written = signature("s__t", {"type": "object", "properties": properties})
+    written = write_stub("s__t", {"type": "object", "properties": properties})
     assert "(*, a: int = 10, b: str = ..., c: str = ..., d: list[str] = ...)" in written
 
 
 def test_names_that_are_no_python_names_are_passed_in_a_dict():
     properties = {"from": TEXT, "x-y": TEXT, "ok": TEXT}
-    written = signature("s__t", {"type": "object", "properties": properties})
+    written = write_stub("s__t", {"type": "object", "properties": properties})
     assert "ok: str = ...," in written
     assert "**arguments: Any,  # pass as **{\"name\": value}: 'from', 'x-y'" in written
     inner = {"type": "object", "properties": properties}
-    assert "'x-y': NotRequired[str]," in signature("s__t", tool(inner))
+    assert "'x-y': NotRequired[str]," in write_stub("s__t", tool(inner))
 
 
 @pytest.mark.parametrize(
@@ -108,26 +108,26 @@ def test_names_that_are_no_python_names_are_passed_in_a_dict():
     ],
 )
 def test_a_tool_takes_anything_only_where_its_schema_says_so(schema, parameters):
-    assert signature("s__t", schema) == f"async def s__t({parameters}) -> Any: ...\n"
+    assert write_stub("s__t", schema) == f"async def s__t({parameters}) -> Any: ...\n"
 
 
 def test_references_become_one_class_also_where_they_refer_to_themselves():
     node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "n": TEXT}}
     schema = tool({"$ref": "#/$defs/Node"}, **{"$defs": {"Node": node}})
-    written = signature("s__t", schema)
+    written = write_stub("s__t", schema)
     assert "x: STNode" in written
     assert "    next: NotRequired[STNode]\n" in written
     odd = {"type": "object", "properties": {"a-b": {"$ref": "#/$defs/Node"}}}
     odd["properties"]["l"] = {"type": "array", "items": {"$ref": "#/$defs/Node"}}
     odd["required"] = ["l"]
-    written = signature("s__t", tool({"$ref": "#/$defs/Node"}, **{"$defs": {"Node": odd}}))
+    written = write_stub("s__t", tool({"$ref": "#/$defs/Node"}, **{"$defs": {"Node": odd}}))
     assert "'a-b': NotRequired['STNode'],\n    'l': 'list[STNode]',\n" in written
 
 
 def test_a_quoted_type_has_no_escapes():
     union = {"anyOf": [{"$ref": "#/$defs/N"}, {"enum": ["'", '"']}]}
     node = {"type": "object", "properties": {"a-b": union}}
-    assert "'a-b': NotRequired[Any]," in signature(
+    assert "'a-b': NotRequired[Any]," in write_stub(
         "s__t", tool({"$ref": "#/$defs/N"}, **{"$defs": {"N": node}})
     )
 
@@ -142,14 +142,14 @@ def test_a_reference_that_leads_in_a_circle_is_any():
 def test_classes_of_several_tools_have_several_names():
     taken = {"STX"}
     inner = {"type": "object", "properties": {"a": TEXT}}
-    assert "class STX_2(TypedDict)" in signature("s__t", tool(inner), taken=taken)
+    assert "class STX_2(TypedDict)" in write_stub("s__t", tool(inner), taken=taken)
     assert taken == {"STX", "STX_2"}
-    assert "class T1TX(TypedDict)" in signature("_1__t", tool(inner))
+    assert "class T1TX(TypedDict)" in write_stub("_1__t", tool(inner))
 
 
 def test_a_description_makes_a_docstring_and_comments():
     schema = tool({"type": "string", "description": "What\nto find"})
-    written = signature("s__t", schema, description='Finds.\n\nWith """care""" \\ and "quotes"')
+    written = write_stub("s__t", schema, description='Finds.\n\nWith """care""" \\ and "quotes"')
     assert "    x: str,  # What to find\n" in written
     function = ast.parse(written).body[0]
     assert isinstance(function, ast.AsyncFunctionDef)
@@ -158,7 +158,7 @@ def test_a_description_makes_a_docstring_and_comments():
 
 def test_long_texts_are_cut():
     schema = tool({"type": "string", "description": "y" * 500})
-    written = signature("s__t", schema, description="z" * 2_000)
+    written = write_stub("s__t", schema, description="z" * 2_000)
     assert "y" * 120 + "…" in written
     assert "z" * 500 + "…" in written
     assert len(written) < 900
@@ -166,14 +166,14 @@ def test_long_texts_are_cut():
 
 def test_a_schema_that_is_too_large_is_written_with_less():
     wide = {f"p{n}": {"type": "string", "description": "d" * 100} for n in range(60)}
-    written = signature("s__t", {"type": "object", "properties": wide}, description="About it.")
+    written = write_stub("s__t", {"type": "object", "properties": wide}, description="About it.")
     assert "p59: str = ..." in written
     assert "ddd" not in written
     deep = {f"p{n}": {"type": "object", "properties": wide} for n in range(10)}
-    assert "p9: dict[str, Any] = ..." in signature("s__t", {"properties": deep})
+    assert "p9: dict[str, Any] = ..." in write_stub("s__t", {"properties": deep})
     huge = {f"p{n}": TEXT for n in range(5_000)}
     assert (
-        signature("s__t", {"properties": huge}) == "async def s__t(**arguments: Any) -> Any: ...\n"
+        write_stub("s__t", {"properties": huge}) == "async def s__t(**arguments: Any) -> Any: ...\n"
     )
 
 
@@ -209,12 +209,12 @@ SCHEMAS = st.recursive(
 @given(SCHEMAS, SCHEMAS, st.text(max_size=60))
 @settings(max_examples=300)
 def test_whatever_a_schema_says_its_stub_is_one_function(schema, output, about):
-    written = signature("s__t", tool(schema, description=about), output, description=about)
+    written = write_stub("s__t", tool(schema, description=about), output, description=about)
     *classes, function = ast.parse(HEADER + written).body[1:]
     assert isinstance(function, ast.AsyncFunctionDef)
     assert function.name == "s__t"
     assert all(isinstance(one, ast.ClassDef | ast.Assign) for one in classes)
-    assert len(written) <= LONGEST_STUB
+    assert len(written) <= MAX_STUB
 
 
 HOSTILE = [
@@ -229,7 +229,7 @@ HOSTILE = [
 @pytest.mark.usefixtures("sandbox")
 async def test_the_type_checker_accepts_stubs_of_hostile_schemas():
     stubs = HEADER + "".join(
-        signature(f"s__t{n}", tool(part), tool(part), description='"""\nimport os\\')
+        write_stub(f"s__t{n}", tool(part), tool(part), description='"""\nimport os\\')
         for n, part in enumerate(HOSTILE)
     )
     async with (

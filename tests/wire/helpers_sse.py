@@ -1,25 +1,25 @@
-"""A server of 2024-11-05 that speaks in bytes, and ducts to it."""
+"""A server of 2024-11-05 that speaks in bytes, and channels to it."""
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tests.engine.helpers_wire import BOUND, Asked, http, read_request, result_for
-from toolkeep import ServerSpec
-from toolkeep._wire import jsonrpc
-from toolkeep._wire.heading import Credentials
-from toolkeep._wire.link import Link
-from toolkeep._wire.sse import SseDuct
+from toolkeep._transport.http_client import HttpClient
+from toolkeep._transport.jsonrpc import encode_request
+from toolkeep._transport.sse import SseChannel
+from toolkeep.config import ServerSpec
 
 SESSION = "5e55ion-of-the-test"
 ENDPOINT = f"event: endpoint\r\ndata: /messages?session_id={SESSION}\r\n\r\n".encode()
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
 ACCEPTED = http(b"Accepted", status="202 Accepted", kind="text/plain")
-PING = jsonrpc.request(7, "ping", None)
+PING = encode_request(7, "ping", None)
 PONG = {"jsonrpc": "2.0", "id": 7, "result": {}}
 
 
@@ -105,16 +105,36 @@ class SseServer:
             self.say(message(result_for(asked)))
 
 
+@dataclass
+class Given:
+    """Credentials from a function of the HTTP method, and whether the call brings its own."""
+
+    function: Callable[[str, bool], Awaitable[Mapping[str, str]]]
+    takes_responses = False
+    is_active = True
+
+    async def headers(self, method: str, own: bool) -> Mapping[str, str]:
+        return await self.function(method, own)
+
+    def answered(self, method: str, headers: Mapping[str, str]) -> None:
+        raise AssertionError("responses are not wanted")
+
+
 @asynccontextmanager
-async def duct_to(
-    url: str, *, limit: int = 10_000, credentials: Credentials | None = None, **spec: Any
-) -> AsyncIterator[SseDuct]:
-    link = Link(ServerSpec(name="sse", url=url, **spec))
+async def channel_to(
+    url: str,
+    *,
+    limit: int = 10_000,
+    credentials: Callable[[str, bool], Awaitable[Mapping[str, str]]] | None = None,
+    **spec: Any,
+) -> AsyncIterator[SseChannel]:
+    link = HttpClient(ServerSpec(name="sse", url=url, **spec))
     headers = {"authorization": "Bearer of-good-news", "x-tenant": "blue"}
-    duct = SseDuct(link, headers=headers, credentials=credentials, limit=limit)
+    given = None if credentials is None else Given(credentials)
+    channel = SseChannel(link, headers=headers, credentials=given, limit=limit)
     try:
         async with asyncio.timeout(BOUND):
-            yield duct
+            yield channel
     finally:
-        await duct.close()
+        await channel.close()
         await link.aclose()

@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from toolkeep import ServerSpec
-from toolkeep._wire.attempt import Attempt
-from toolkeep._wire.duct import Received
-from toolkeep._wire.stdio import StdioDuct
+from toolkeep._transport.base import Attempt, ReceivedMessage
+from toolkeep._transport.stdio import StdioChannel
+from toolkeep.config import ServerSpec
 
 BOUND = 10.0
 """No test waits longer for anything."""
@@ -100,7 +99,7 @@ for line in sys.stdin:
 
 
 def message(**fields: Any) -> dict[str, Any]:
-    """What a duct takes for a message, and not for a line of a log."""
+    """What a channel takes for a message, and not for a line of a log."""
     return {"jsonrpc": "2.0", **fields}
 
 
@@ -114,39 +113,39 @@ def spec_of(script: str, *arguments: str, **settings: Any) -> ServerSpec:
 
 
 @asynccontextmanager
-async def opened(script: str, *arguments: str, **settings: Any) -> AsyncIterator[StdioDuct]:
-    duct = StdioDuct(spec_of(script, *arguments, **settings))
+async def opened(script: str, *arguments: str, **settings: Any) -> AsyncIterator[StdioChannel]:
+    channel = StdioChannel(spec_of(script, *arguments, **settings))
     try:
         async with asyncio.timeout(BOUND):
-            await duct.open()
-        yield duct
+            await channel.open()
+        yield channel
     finally:
-        await duct.close()
+        await channel.close()
 
 
-async def messages(duct: StdioDuct, count: int) -> list[Received]:
-    found: list[Received] = []
+async def messages(channel: StdioChannel, count: int) -> list[ReceivedMessage]:
+    found: list[ReceivedMessage] = []
     async with asyncio.timeout(BOUND):
         while len(found) < count:
-            received = await duct.receive()
+            received = await channel.receive()
             assert received is not None, f"it ended after {found}"
             found += received
     return found
 
 
-async def ending(duct: StdioDuct) -> list[Received]:
+async def ending(channel: StdioChannel) -> list[ReceivedMessage]:
     """All messages until the end."""
-    found: list[Received] = []
+    found: list[ReceivedMessage] = []
     async with asyncio.timeout(BOUND):
-        while (received := await duct.receive()) is not None:
+        while (received := await channel.receive()) is not None:
             found += received
     return found
 
 
-async def say(duct: StdioDuct, body: bytes) -> Attempt:
+async def say(channel: StdioChannel, body: bytes) -> Attempt:
     attempt = Attempt()
     async with asyncio.timeout(BOUND):
-        await duct.send(body, attempt, {})
+        await channel.send(body, attempt, {})
     return attempt
 
 
@@ -187,9 +186,9 @@ class Undertaker:
                 os.kill(pid, signal.SIGKILL)
 
 
-async def family_of(duct: StdioDuct, undertaker: Undertaker) -> int:
+async def family_of(channel: StdioChannel, undertaker: Undertaker) -> int:
     """The server's pid, once all its children are there and known."""
-    [report] = await messages(duct, 1)
+    [report] = await messages(channel, 1)
     assert isinstance(report, dict)
     undertaker.know(report["pids"])
     assert len(undertaker.alive) == 6

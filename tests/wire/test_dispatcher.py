@@ -1,23 +1,19 @@
-"""The HTTP dispatcher as the SDK may use it: all that `Dispatcher` and `CallOptions` promise."""
+"""The HTTP transport by itself: its requests, and what the server sends meanwhile."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
-from mcp.shared.dispatcher import CallOptions
 
 from tests.engine.helpers_wire import Asked, RawServer, http, result_for
-from toolkeep import ServerSpec
-from toolkeep._rules.classify import Trouble
-from toolkeep._wire.attempt import Attempt, current_attempt
-from toolkeep._wire.errands import Errands
-from toolkeep._wire.fault import WireFault
-from toolkeep._wire.http import HttpDispatcher
-from toolkeep._wire.link import Link
+from toolkeep._transport.base import Attempt
+from toolkeep._transport.http_client import HttpClient
+from toolkeep._transport.streamable_http import StreamableHttpTransport
+from toolkeep.config import ServerSpec
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 LEGACY: dict[str, str] = {"mcp-protocol-version": "2025-11-25"}
@@ -28,18 +24,14 @@ class Peer:
     """What the server sends on its own account, and how it is answered."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, Any]] = []
+        self.asked: list[str] = []
         self.told: list[str] = []
         self.waiting, self.cancelled = anyio.Event(), anyio.Event()
 
-    async def on_request(self, ctx: Any, method: str, params: Any) -> dict[str, Any]:
-        self.asked.append((method, ctx.request_id))
+    async def on_request(self, method: str, params: Any, attempt: Attempt) -> dict[str, Any]:
+        self.asked.append(method)
         if method == "ping":
-            await ctx.progress(1.0)
             return {}
-        if method == "back":
-            await ctx.notify("notifications/back", None)
-            return await ctx.send_raw_request("tools/call", {"name": "echo"}, None)
         if method == "fail":
             raise RuntimeError("a bug of the handler")
         self.waiting.set()
@@ -49,24 +41,25 @@ class Peer:
             self.cancelled.set()
         return {}
 
-    async def on_notify(self, ctx: Any, method: str, params: Any) -> None:
+    async def on_notification(self, method: str, params: Any) -> None:
         self.told.append(method)
 
 
 @asynccontextmanager
-async def dispatching(url: str, peer: Peer | None = None) -> AsyncIterator[HttpDispatcher]:
-    link = Link(ServerSpec(name="kit", url=url))
-    dispatcher = HttpDispatcher(link, headers={}, max_result_bytes=100_000)
-    peer = peer or Peer()
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(dispatcher.run, peer.on_request, peer.on_notify)
-        yield dispatcher
-        tasks.cancel_scope.cancel()
+async def dispatching(url: str, peer: Peer | None = None) -> AsyncIterator[StreamableHttpTransport]:
+    link = HttpClient(ServerSpec(name="kit", url=url))
+    dispatcher = StreamableHttpTransport(link, headers={}, max_result_bytes=100_000)
+    await dispatcher.open(peer or Peer())
+    yield dispatcher
+    await dispatcher.close()
     await link.aclose()
 
 
-def options(headers: Mapping[str, str], **more: Any) -> CallOptions:
-    return cast("CallOptions", {"headers": dict(headers), **more})
+async def call(
+    dispatcher: StreamableHttpTransport, name: str, headers: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    attempt = Attempt(headers)
+    return await dispatcher.request("tools/call", {"name": name}, attempt, headers=LEGACY)
 
 
 def stream(*messages: dict[str, Any]) -> bytes:
@@ -74,44 +67,39 @@ def stream(*messages: dict[str, Any]) -> bytes:
     return http(body, kind="text/event-stream")
 
 
-async def test_the_callers_own_request_id_and_progress_callback_are_used():
-    heard: list[tuple[float, float | None, str | None]] = []
-
-    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        heard.append((progress, total, message))
-
+async def test_a_request_may_bring_its_own_id() -> None:
     async with (
-        ScriptedServer.local(era="modern", encoding="sse") as server,
+        ScriptedServer.local(era="legacy", sessions=False) as server,
         dispatching(server.url) as dispatcher,
     ):
-        opts = options(
-            {**MODERN, "mcp-method": "tools/call", "mcp-name": "steps"},
-            request_id="mine-1",
-            on_progress=on_progress,
+        params = {"name": "echo", "arguments": {"text": "x"}}
+        await dispatcher.request(
+            "tools/call", params, Attempt(), headers=LEGACY, request_id="mine-1"
         )
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        }
-        params = {"name": "steps", "arguments": {"count": 2, "gap": 0.0}, "_meta": meta}
-        await dispatcher.send_raw_request("tools/call", params, opts)
         (request,) = await server.requests("tools/call")
         assert request.body is not None
         assert request.body["id"] == "mine-1"
-        assert [progress for progress, _, _ in heard] == [1, 2]
 
 
-async def test_a_timeout_of_the_sdk_is_a_fault_and_tells_a_legacy_server():
+async def test_a_request_that_must_not_be_cancelled_is_given_up_in_silence() -> None:
     async with (
         ScriptedServer.local(era="legacy", sessions=False) as server,
         dispatching(server.url) as dispatcher,
     ):
         await server.script(Rule(do=Behaviour(hang=True), method="tools/call"))
-        with pytest.raises(WireFault) as caught:
-            opts = options(LEGACY, timeout=0.2)
-            await dispatcher.send_raw_request("tools/call", {"name": "echo"}, opts)
-        assert caught.value.evidence.trouble is Trouble.BROKEN
+        for cancellable in (False, True):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await dispatcher.request(
+                        "tools/call", {"name": "echo"}, Attempt(), cancellable=cancellable
+                    )
         await server.requests("notifications/cancelled", at_least=1)
+        first, second = await server.requests("tools/call")
+        (told,) = await server.requests("notifications/cancelled")
+        assert told.body is not None
+        assert second.body is not None
+        assert told.body["params"]["requestId"] == second.body["id"]
+        assert first.body != second.body
 
 
 async def test_the_modern_wire_carries_no_notification():
@@ -119,28 +107,8 @@ async def test_the_modern_wire_carries_no_notification():
         ScriptedServer.local(era="modern") as server,
         dispatching(server.url) as dispatcher,
     ):
-        await dispatcher.notify("notifications/roots/list_changed", None, options(MODERN))
+        await dispatcher.notify("notifications/roots/list_changed", headers=MODERN)
         assert await server.requests() == []
-
-
-async def test_errands_are_bounded_and_end_with_their_dispatcher():
-    errands = Errands()
-    before = asyncio.all_tasks()
-    for _ in range(1001):
-        errands.start(asyncio.sleep(60))
-    started = asyncio.all_tasks() - before
-    assert len(started) == 1000
-    errands.cancel()
-    done, _ = await asyncio.wait(started, timeout=5)
-    assert done == started
-
-
-async def test_errands_get_a_moment_to_finish_and_no_more():
-    errands = Errands()
-    errands.start(asyncio.sleep(60))
-    async with asyncio.timeout(5):
-        await errands.flush(within=0.01)
-    errands.cancel()
 
 
 async def test_nothing_is_started_once_the_dispatcher_is_over():
@@ -148,8 +116,8 @@ async def test_nothing_is_started_once_the_dispatcher_is_over():
         async with dispatching(server.url) as dispatcher:
             pass
         before = asyncio.all_tasks()
-        dispatcher.errands.start(dispatcher.send_in_courtesy(b"{}", LEGACY, None))
-        dispatcher.stop_answering()
+        dispatcher.background_tasks.start(dispatcher.send_best_effort(b"{}", LEGACY, None))
+        dispatcher.stop_replying()
         assert asyncio.all_tasks() == before
 
 
@@ -159,8 +127,6 @@ def answering(*before: dict[str, Any]):
     def answer(asked: Asked) -> bytes:
         if asked.message.get("method") != "tools/call":
             return http(b"", status="202 Accepted")
-        if asked.message["params"] == {"name": "echo"}:
-            return http(result_for(asked))
         return stream(*before, json.loads(result_for(asked)))
 
     return answer
@@ -184,7 +150,7 @@ async def test_a_request_of_the_server_is_answered_in_a_task_of_its_own():
         RawServer(answering(ping, fail), only=True) as server,
         dispatching(server.url, peer) as dispatcher,
     ):
-        await dispatcher.send_raw_request("tools/call", {"name": "x"}, options(LEGACY))
+        await call(dispatcher, "x")
         answers = {reply["id"]: reply for reply in await replies(server, 2)}
         assert answers["s-1"]["result"] == {}
         assert answers["s-2"]["error"]["code"] == -32603
@@ -197,24 +163,11 @@ async def test_an_answer_to_the_server_goes_with_the_headers_of_the_call_it_is_a
         RawServer(answering(ping), only=True) as server,
         dispatching(server.url, Peer()) as dispatcher,
     ):
-        current_attempt.set(Attempt(headers={"x-desk": "seven"}))
-        await dispatcher.send_raw_request("tools/call", {"name": "x"}, options(LEGACY))
+        await call(dispatcher, "x", {"x-desk": "seven"})
         await replies(server, 1)
         (reply,) = [asked for asked in server.asked if "method" not in asked.message]
         sent = {"x-desk": "seven", **LEGACY}
         assert sent.items() <= reply.headers.items()
-
-
-async def test_a_handler_may_speak_to_the_server_while_it_works():
-    peer = Peer()
-    back = {"jsonrpc": "2.0", "id": 9, "method": "back"}
-    async with (
-        RawServer(answering(back), only=True) as server,
-        dispatching(server.url, peer) as dispatcher,
-    ):
-        await dispatcher.send_raw_request("tools/call", {"name": "x"}, options(LEGACY))
-        (reply,) = await replies(server, 1)
-        assert reply["result"]["content"][0]["text"] == "hello"
 
 
 async def test_a_server_may_cancel_its_own_request():
@@ -233,8 +186,8 @@ async def test_a_server_may_cancel_its_own_request():
         RawServer(answer, only=True) as server,
         dispatching(server.url, peer) as dispatcher,
     ):
-        await dispatcher.send_raw_request("tools/call", {"name": "first"}, options(LEGACY))
-        await dispatcher.send_raw_request("tools/call", {"name": "second"}, options(LEGACY))
+        await call(dispatcher, "first")
+        await call(dispatcher, "second")
         with anyio.fail_after(5):
             await peer.cancelled.wait()
         assert not await replies(server, 0)
@@ -248,5 +201,5 @@ async def test_an_answer_to_nobody_and_a_straggling_progress_are_dropped():
         RawServer(answering(stray, late), only=True) as server,
         dispatching(server.url, peer) as dispatcher,
     ):
-        await dispatcher.send_raw_request("tools/call", {"name": "x"}, options(LEGACY))
+        await call(dispatcher, "x")
         assert (peer.asked, peer.told) == ([], [])

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import pytest
 
 from toolkeep._rules.egress import EgressPolicy
-from toolkeep._wire.egress import (
-    Answer,
+from toolkeep._transport.egress import (
     EgressRefused,
     FetchFailed,
+    FetchResponse,
     fetch,
     is_configured,
     policy_for,
@@ -68,7 +69,7 @@ def always(*addresses: str) -> Callable[[str, int], Awaitable[list[str]]]:
     return resolve
 
 
-async def get(url: str, policy: EgressPolicy | None = None, **options: Any) -> Answer:
+async def get(url: str, policy: EgressPolicy | None = None, **options: Any) -> FetchResponse:
     return await fetch("GET", url, policy=policy or EgressPolicy(), **{"proxy": "", **options})
 
 
@@ -114,23 +115,74 @@ async def test_a_name_with_one_refused_address_among_several_is_refused():
         assert server.connections == 0
 
 
-async def test_a_resolver_that_changes_its_answer_is_asked_once_and_dialled_as_judged():
-    """A rebinding name: permitted when it is judged, forbidden when it is dialled."""
-    asked: list[str] = []
+class RebindingNames(asyncio.DatagramProtocol):
+    """A DNS server on loopback that answers each question with the next of its addresses."""
 
-    async def rebinding(host: str, port: int) -> list[str]:
-        asked.append(host)
-        return ["127.0.0.2"] if len(asked) == 1 else ["127.0.0.1"]
+    def __init__(self, *addresses: str) -> None:
+        self.addresses, self.asked = list(addresses), list[str]()
 
-    async with serving(_=answer("secret")) as forbidden:
-        policy = EgressPolicy(allow=("127.0.0.2",))
-        url = forbidden.url(host="rebind.example")
-        with pytest.raises(FetchFailed):  # nothing listens at the address that was judged
-            await get(url, policy, resolve=rebinding)
-        assert (len(asked), forbidden.connections) == (1, 0)
-        with pytest.raises(EgressRefused):
-            await get(url, policy, resolve=rebinding)
-        assert (len(asked), forbidden.connections) == (2, 0)
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        labels, at = list[str](), 12
+        while size := data[at]:
+            labels.append(data[at + 1 : at + 1 + size].decode())
+            at += size + 1
+        self.asked.append(".".join(labels))
+        address = self.addresses.pop(0) if len(self.addresses) > 1 else self.addresses[0]
+        head = data[:2] + struct.pack("!5H", 0x8180, 1, 1, 0, 0) + data[12 : at + 5]
+        record = struct.pack("!3HIH", 0xC00C, 1, 1, 0, 4) + socket.inet_aton(address)
+        self._transport.sendto(head + record, addr)
+
+
+@asynccontextmanager
+async def rebinding(*addresses: str) -> AsyncIterator[tuple[RebindingNames, Any]]:
+    """The DNS server, and a resolver that asks it every time."""
+    loop = asyncio.get_running_loop()
+    serving, names = await loop.create_datagram_endpoint(
+        lambda: RebindingNames(*addresses), ("127.0.0.1", 0)
+    )
+    where = serving.get_extra_info("sockname")
+
+    async def resolve(host: str, port: int) -> list[str]:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            asking.setblocking(False)
+            name = b"".join(bytes([len(one)]) + one.encode() for one in host.split("."))
+            question = struct.pack("!6H", 7, 0x0100, 1, 0, 0, 0) + name + b"\0\0\1\0\1"
+            await loop.sock_sendto(asking, question, where)
+            async with asyncio.timeout(5):
+                answer = await loop.sock_recv(asking, 512)
+        return [socket.inet_ntoa(answer[-4:])]
+
+    try:
+        yield names, resolve
+    finally:
+        serving.close()
+
+
+async def test_a_name_that_is_bound_again_leads_nowhere_else():
+    """Allowed when it is judged, loopback from the second question on."""
+    async with serving(_=answer("secret")) as inner, rebinding("127.0.0.2", "127.0.0.1") as dns:
+        names, resolve = dns
+        url, policy = inner.url(host="rebind.example"), EgressPolicy(allow=("127.0.0.2",))
+        with pytest.raises(FetchFailed, match="cannot be reached"):  # 127.0.0.2 was dialled
+            await get(url, policy, resolve=resolve)
+        assert (names.asked, inner.connections) == (["rebind.example"], 0)
+        for _ in range(3):
+            with pytest.raises(EgressRefused, match="loopback"):
+                await get(url, policy, resolve=resolve)
+        assert (len(names.asked), inner.connections) == (4, 0)
+
+
+async def test_a_name_that_is_bound_again_for_a_redirect_is_judged_again():
+    async with serving() as outer, rebinding("127.0.0.1", "169.254.169.254") as dns:
+        names, resolve = dns
+        url = outer.url("/a", host="rebind.example")
+        outer.answers["/a"] = answer(status=302, location=url.replace("/a", "/b"))
+        with pytest.raises(EgressRefused, match="cloud metadata"):
+            await get(url, policy_for(url), resolve=resolve)
+        assert (len(names.asked), outer.connections) == (2, 1)
 
 
 async def test_every_hop_of_a_redirect_is_judged():

@@ -7,9 +7,8 @@ import threading
 import pytest
 
 from tests.wire.helpers_stdio import BOUND
-from toolkeep._wire.attempt import Attempt
-from toolkeep._wire.fault import WireFault
-from toolkeep._wire.process_threads import ThreadInflow, ThreadOutflow
+from toolkeep._transport.base import Attempt, WireFault
+from toolkeep._transport.subprocess import ThreadedPipeReader, ThreadedPipeWriter
 
 BIG = b"x" * 1_000_000
 
@@ -34,8 +33,8 @@ async def no_threads() -> None:
 
 async def test_lines_go_through_whole_and_in_order():
     read, write = os.pipe()
-    heard, out = Heard(), ThreadOutflow(write)
-    inflow = ThreadInflow(read, heard.take, heard.ended.set)
+    heard, out = Heard(), ThreadedPipeWriter(write)
+    inflow = ThreadedPipeReader(read, heard.take, heard.ended.set)
     lines = [BIG + b"1\n", b"2\n", BIG + b"3\n"]
     attempts = [Attempt() for _ in lines]
     async with asyncio.timeout(BOUND):
@@ -50,7 +49,7 @@ async def test_lines_go_through_whole_and_in_order():
 
 async def test_what_waits_when_the_pipe_closes_was_not_sent():
     read, write = os.pipe()
-    out, attempts = ThreadOutflow(write), [Attempt(), Attempt()]
+    out, attempts = ThreadedPipeWriter(write), [Attempt(), Attempt()]
     await out.send(BIG, attempts[0])
     waiting = asyncio.create_task(out.send(b"second", attempts[1]))
     await asyncio.sleep(0)
@@ -64,7 +63,7 @@ async def test_what_waits_when_the_pipe_closes_was_not_sent():
 async def test_a_paused_pipe_is_read_on_when_it_is_resumed():
     read, write = os.pipe()
     heard = Heard()
-    inflow = ThreadInflow(read, heard.take, heard.ended.set)
+    inflow = ThreadedPipeReader(read, heard.take, heard.ended.set)
     os.write(write, b"first")
     async with asyncio.timeout(BOUND):
         await heard.news.wait()
@@ -80,7 +79,7 @@ async def test_a_paused_pipe_is_read_on_when_it_is_resumed():
 async def test_nothing_is_heard_from_a_closed_pipe():
     read, write = os.pipe()
     heard = Heard()
-    inflow = ThreadInflow(read, heard.take, heard.ended.set)
+    inflow = ThreadedPipeReader(read, heard.take, heard.ended.set)
     inflow.close()
     os.write(write, b"too late")
     os.close(write)

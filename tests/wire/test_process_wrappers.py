@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.wire.helpers_stdio import BOUND, Undertaker, messages
-from toolkeep import ServerSpec, Timeouts
-from toolkeep._wire.stdio import StdioDuct
+from toolkeep._transport.stdio import StdioChannel
+from toolkeep.config import ServerSpec, Timeouts
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
@@ -46,13 +46,13 @@ LEAVES = '"$0" -I -S -c "$1" "$2" & cat > /dev/null; exit 0'
 HOLDER = """
 import asyncio, json, sys
 from pathlib import Path
-from toolkeep._wire.stdio import StdioDuct
+from toolkeep._transport.stdio import StdioChannel
 from tests.wire.test_process_wrappers import WAITS, wrapped
 
 async def main():
-    duct = StdioDuct(wrapped(WAITS, Path(sys.argv[1])))
-    await duct.open()
-    [message] = await duct.receive()
+    channel = StdioChannel(wrapped(WAITS, Path(sys.argv[1])))
+    await channel.open()
+    [message] = await channel.receive()
     print(json.dumps(message), flush=True)
     await asyncio.Event().wait()
 
@@ -81,14 +81,14 @@ def left_in(place: Path) -> tuple[bool, str]:
 async def test_a_server_behind_a_wrapper_may_save_when_it_is_closed(
     undertaker: Undertaker, tmp_path: Path, wrapper: str
 ):
-    duct = StdioDuct(wrapped(wrapper, tmp_path))
-    await duct.open()
+    channel = StdioChannel(wrapped(wrapper, tmp_path))
+    await channel.open()
     try:
-        [report] = await messages(duct, 1)
+        [report] = await messages(channel, 1)
         assert isinstance(report, dict)
         undertaker.know(report["pids"])
     finally:
-        await duct.close()
+        await channel.close()
     assert left_in(tmp_path) == (True, "T")
     await undertaker.all_gone()
 

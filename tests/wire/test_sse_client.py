@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import sys
 import time
 from asyncio.subprocess import PIPE
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.engine.helpers_wire import Asked, http, result_for, when
+from tests.ports import free_port
 from tests.wire.helpers_sse import ACCEPTED, SseServer, message
 from toolkeep import (
     AuthNeeded,
@@ -20,18 +20,13 @@ from toolkeep import (
     CallOutcomeUnknown,
     CallRejected,
     CallTimedOut,
-    Changed,
     Client,
-    Connected,
-    Delivery,
-    Disconnected,
-    Event,
-    FailureKind,
-    Progress,
     RemoteProtocolError,
     ServerUnavailable,
 )
 from toolkeep.config.spec import ConfigWarning
+from toolkeep.errors import Delivery, FailureKind
+from toolkeep.events import Changed, Connected, Disconnected, Event, Progress
 from toolkeep.testing import ScriptedServer
 
 START_BOUND = 20.0
@@ -39,6 +34,8 @@ START_BOUND = 20.0
 PROGRAM = """
 import sys
 from mcp.server.mcpserver import Context, MCPServer
+from tests.ports import free_port
+from tests.ports import free_port
 server = MCPServer("official")
 @server.tool()
 def add(a: int, b: int) -> int:
@@ -162,7 +159,7 @@ async def test_a_post_that_breaks_fails_its_own_call_only():
         await server.requests("tools/call", at_least=1)
         with pytest.raises(CallOutcomeUnknown):
             await client.call_tool("record", {"key": "once"})
-        await server.hurry()
+        await server.skip_delays()
         assert not (await sibling).is_error
         assert await server.executions("once") == 1
         assert await streams_of(server) == 1
@@ -206,12 +203,6 @@ async def test_a_stream_that_never_names_its_endpoint_is_given_up_in_time():
 
 
 # -- the official SDK -----------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @asynccontextmanager
@@ -323,7 +314,7 @@ async def test_a_post_answered_in_words_about_a_session_runs_its_tool_once():
         return ACCEPTED
 
     server = SseServer(post=post)
-    async with server, client_of(server.url, replay="never") as client:
+    async with server, client_of(server.url, retry="never") as client:
         await client.connect()
         session = client.session_id
         with pytest.raises(CallRejected) as caught:

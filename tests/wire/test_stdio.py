@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.wire.helpers_stdio import ECHO, ending, line, message, messages, opened, spec_of
-from toolkeep import ConfigError, ServerSpec
-from toolkeep._wire.attempt import Attempt
-from toolkeep._wire.fault import WireFault
-from toolkeep._wire.stdio import StdioDuct
+from toolkeep import ConfigError
+from toolkeep._transport.base import Attempt, WireFault
+from toolkeep._transport.stdio import StdioChannel
+from toolkeep.config import ServerSpec
 
 LOGGER = "toolkeep.server"
 
@@ -56,35 +56,35 @@ async def test_what_cannot_be_started_is_a_mistake_of_the_configuration(
     place: Path, settings: dict[str, Any], key: str
 ):
     cwd = str(place / settings.get("cwd", ""))
-    duct = StdioDuct(ServerSpec(name="mistaken", **{**settings, "cwd": cwd}))
+    channel = StdioChannel(ServerSpec(name="mistaken", **{**settings, "cwd": cwd}))
     with pytest.raises(ConfigError) as caught:
-        await duct.open()
+        await channel.open()
     assert (caught.value.server, caught.value.key) == ("mistaken", key)
     assert caught.value.remedy
-    await duct.close()
+    await channel.close()
 
 
 @pytest.mark.requirement("H6", "S16")
 async def test_a_whole_command_line_as_the_command_is_a_mistake_that_shows_none_of_it():
     spec = ServerSpec.parse({"command": "npx -y @acme/server --key sk-live-0123456789"})
     assert spec.name == "npx"
-    duct = StdioDuct(spec)
+    channel = StdioChannel(spec)
     with pytest.raises(ConfigError) as caught:
-        await duct.open()
+        await channel.open()
     assert caught.value.key == "command"
     assert "'args'" in caught.value.remedy
     assert "sk-live" not in str(caught.value)
-    await duct.close()
+    await channel.close()
 
 
 async def test_a_program_may_have_blanks_in_its_name(place: Path):
     (place / "my program").symlink_to(place / "program")
-    duct = StdioDuct(ServerSpec(name="blank", command="./my program", cwd=str(place)))
-    await duct.open()
+    channel = StdioChannel(ServerSpec(name="blank", command="./my program", cwd=str(place)))
+    await channel.open()
     try:
-        assert await messages(duct, 1) == [message(started=True)]
+        assert await messages(channel, 1) == [message(started=True)]
     finally:
-        await duct.close()
+        await channel.close()
 
 
 async def test_a_directory_of_ours_that_is_gone_is_named(
@@ -92,22 +92,22 @@ async def test_a_directory_of_ours_that_is_gone_is_named(
 ):
     monkeypatch.chdir(tmp_path)
     tmp_path.rmdir()
-    duct = StdioDuct(spec_of(ECHO))
+    channel = StdioChannel(spec_of(ECHO))
     with pytest.raises(ConfigError) as caught:
-        await duct.open()
+        await channel.open()
     assert caught.value.key == "cwd"
-    await duct.close()
+    await channel.close()
 
 
 async def test_having_no_files_left_is_no_mistake_of_the_configuration():
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
-    duct = StdioDuct(spec_of(ECHO))
+    channel = StdioChannel(spec_of(ECHO))
     free = os.dup(0)
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, usual[1]))
     try:
         with pytest.raises(WireFault) as caught:
-            await duct.open()
+            await channel.open()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, usual)
     assert not caught.value.evidence.sent
@@ -120,12 +120,14 @@ async def test_a_program_is_found_where_the_child_would_find_it(
     place: Path, command: str, path: str | None
 ):
     places = {None: {}, "absolute": {"PATH": str(place)}, "relative": {"PATH": "/nowhere:."}}
-    duct = StdioDuct(ServerSpec(name="found", command=command, cwd=str(place), env=places[path]))
-    await duct.open()
+    channel = StdioChannel(
+        ServerSpec(name="found", command=command, cwd=str(place), env=places[path])
+    )
+    await channel.open()
     try:
-        assert await messages(duct, 1) == [message(started=True)]
+        assert await messages(channel, 1) == [message(started=True)]
     finally:
-        await duct.close()
+        await channel.close()
 
 
 @pytest.mark.requirement("S16")
@@ -137,8 +139,8 @@ async def test_the_environment_is_a_short_list_and_what_is_configured(
     monkeypatch.setenv("SHELL", "() { :; }; echo gotcha")
     monkeypatch.delenv("LC_CTYPE", raising=False)
     script = "import json, os; print(json.dumps({'jsonrpc': '2.0', **os.environ}))"
-    async with opened(script, env={"TOKEN": "sesame", "HOME": "/elsewhere"}) as duct:
-        [found] = await messages(duct, 1)
+    async with opened(script, env={"TOKEN": "sesame", "HOME": "/elsewhere"}) as channel:
+        [found] = await messages(channel, 1)
     assert isinstance(found, dict)
     del found["jsonrpc"]
     found.pop("LC_CTYPE", None)  # Python sets it for itself in the C locale
@@ -160,8 +162,8 @@ print(json.dumps({"jsonrpc": "2.0", "usual": usual, "blocked": blocked}))
 """
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR2,))
     try:
-        async with opened(script) as duct:
-            [found] = await messages(duct, 1)
+        async with opened(script) as channel:
+            [found] = await messages(channel, 1)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGUSR2,))
     assert isinstance(found, dict)
@@ -183,9 +185,9 @@ sys.stderr.write("the last word")
 sys.exit(3)
 """
     with caplog.at_level(logging.DEBUG, LOGGER):
-        async with opened(script, env={"KEY": "sesame-open"}) as duct:
-            assert await ending(duct) == []
-            epitaph = await duct.epitaph()
+        async with opened(script, env={"KEY": "sesame-open"}) as channel:
+            assert await ending(channel) == []
+            epitaph = await channel.close_reason()
     assert epitaph.exit_code == 3
     first, *_, last = epitaph.stderr.splitlines()
     assert first.startswith("line ")
@@ -199,9 +201,9 @@ sys.exit(3)
 async def test_no_line_of_a_secret_is_shown():
     secret = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nAoIBAQC7VJTU\n-----END KEY-----"
     script = "import os, sys; sys.stderr.write(os.environ['KEY'][22:] + '\\n')"
-    async with opened(script, env={"KEY": secret}) as duct:
-        await ending(duct)
-        assert "AoIBAQC7VJTU" not in (await duct.epitaph()).stderr
+    async with opened(script, env={"KEY": secret}) as channel:
+        await ending(channel)
+        assert "AoIBAQC7VJTU" not in (await channel.close_reason()).stderr
 
 
 @pytest.mark.requirement("H6")
@@ -209,9 +211,9 @@ async def test_no_line_of_a_secret_is_shown():
 async def test_no_end_of_a_secret_is_left_where_stderr_is_cut(end: str):
     token = "tok-" + "abcdefghijklmnopqrstuvwxyz" * 3
     script = f"import os, sys; sys.stderr.write(f'retry {{os.environ[\"TOKEN\"]}}{end}' * 400)"
-    async with opened(script, env={"TOKEN": token}) as duct:
-        await ending(duct)
-        shown = (await duct.epitaph()).stderr
+    async with opened(script, env={"TOKEN": token}) as channel:
+        await ending(channel)
+        shown = (await channel.close_reason()).stderr
     assert "retry ***" in shown
     assert not set(shown.split()) - {"retry", "***"}
 
@@ -230,11 +232,11 @@ async def test_no_end_of_a_secret_is_left_where_stderr_is_cut(end: str):
 async def test_what_a_command_line_gives_in_confidence_is_not_shown(arguments: tuple[str, ...]):
     script = "import sys; print(sys.argv); print('usage:', *sys.argv, file=sys.stderr)"
     spec = spec_of(script, *arguments)
-    async with opened(script, *arguments) as duct:
-        await ending(duct)
-        epitaph = await duct.epitaph()
+    async with opened(script, *arguments) as channel:
+        await ending(channel)
+        epitaph = await channel.close_reason()
     assert "usage:" in epitaph.stderr
-    assert "sk-live" not in epitaph.stderr + epitaph.detail + duct.said
+    assert "sk-live" not in epitaph.stderr + epitaph.detail + channel.stray_output
     assert "sk-live" not in spec.model_dump_json() + repr(spec)
     assert spec.args[-len(arguments) :] == arguments
 
@@ -249,29 +251,29 @@ async def test_what_a_command_line_gives_in_confidence_is_not_shown(arguments: t
         ("import os, signal; os.close(1); signal.pause()", None, "still runs"),
     ],
 )
-async def test_a_duct_says_how_it_ended(script: str, code: int | None, words: str):
-    async with opened(script, timeouts={"close": 1.0}) as duct:
-        assert await ending(duct) == []
+async def test_a_channel_says_how_it_ended(script: str, code: int | None, words: str):
+    async with opened(script, timeouts={"close": 1.0}) as channel:
+        assert await ending(channel) == []
         began = time.monotonic()
-        epitaph = await duct.epitaph()
+        epitaph = await channel.close_reason()
         assert time.monotonic() - began < 2.0
         assert epitaph.exit_code == code
         assert words in epitaph.detail
 
 
-async def test_a_closed_duct_takes_nothing_and_closes_again():
-    async with opened(ECHO) as duct:
-        await duct.close()
+async def test_a_closed_channel_takes_nothing_and_closes_again():
+    async with opened(ECHO) as channel:
+        await channel.close()
         with pytest.raises(WireFault) as caught:
-            await duct.send(b"{}", Attempt(), {})
+            await channel.send(b"{}", Attempt(), {})
         assert not caught.value.evidence.sent
-        assert await duct.receive() is None
-        assert (await duct.epitaph()).exit_code is None
-        await duct.close()
+        assert await channel.receive() is None
+        assert (await channel.close_reason()).exit_code is None
+        await channel.close()
 
 
-async def test_a_duct_that_was_never_opened_is_closed_all_the_same():
-    duct = StdioDuct(spec_of(ECHO))
-    await duct.close()
+async def test_a_channel_that_was_never_opened_is_closed_all_the_same():
+    channel = StdioChannel(spec_of(ECHO))
+    await channel.close()
     with pytest.raises(WireFault):
-        await duct.send(b"{}", Attempt(), {})
+        await channel.send(b"{}", Attempt(), {})

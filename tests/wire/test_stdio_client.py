@@ -17,10 +17,10 @@ from toolkeep import (
     CallTimedOut,
     Client,
     ConfigError,
-    Delivery,
     ServerUnavailable,
     ToolkeepError,
 )
+from toolkeep.errors import Delivery
 
 
 async def pid_of(client: Client) -> int:
@@ -164,7 +164,7 @@ async def test_a_handshake_that_gets_only_an_error_without_an_id_says_so():
     script = (
         'sys.stdin.readline()\nsay(id=None, error={"code": -1, "message": "x"})\nsys.stdin.read()'
     )
-    client = Client(program(script, timeouts={"connect": 1.0}, max_replays=0))
+    client = Client(program(script, timeouts={"connect": 1.0}, max_retries=0))
     async with aclosing(client), asyncio.timeout(BOUND):
         with pytest.raises(ServerUnavailable, match="error -1: x"):
             await client.connect()

@@ -25,8 +25,8 @@ while True:
 async def test_a_program_that_stays_when_its_input_ends_is_asked_before_it_is_killed(
     tmp_path: Path,
 ):
-    async with opened(POLITE, str(tmp_path / "left"), timeouts={"close": 1.5}) as duct:
-        await messages(duct, 1)
+    async with opened(POLITE, str(tmp_path / "left"), timeouts={"close": 1.5}) as channel:
+        await messages(channel, 1)
     assert (tmp_path / "left").exists()
 
 
@@ -44,11 +44,11 @@ async def test_an_output_that_somebody_else_holds_open_ends_with_its_program(tmp
     with socket.socket(socket.AF_UNIX) as ear:
         ear.bind(where)
         ear.listen()
-        async with opened(LENDS_ITS_OUTPUT, where) as duct:
+        async with opened(LENDS_ITS_OUTPUT, where) as channel:
             friend, _ = await asyncio.to_thread(ear.accept)
             with friend:
                 _, lent, *_ = await asyncio.to_thread(socket.recv_fds, friend, 1, 1)
             try:
-                assert await ending(duct) == []
+                assert await ending(channel) == []
             finally:
                 os.close(lent[0])

@@ -3,7 +3,13 @@
 Not its defaults: `timeouts.call` and `timeouts.connect` are the time granted.
 """
 
-from toolkeep import Runtime, ToolkeepError
+import os
+
+import aiohttp
+
+from toolkeep import AuthNeeded, Runtime, ToolkeepError
+
+REDIRECT = "http://127.0.0.1:7777/callback"
 
 
 class Adapter:
@@ -14,6 +20,20 @@ class Adapter:
         server = {"url": url, "timeouts": {"call": timeout, "connect": timeout}}
         self.runtime = Runtime({"mcpServers": {"kit": server}})
         await self.runtime.connect()
+
+    async def log_in(self, url, timeout, folder):
+        os.environ |= {"XDG_STATE_HOME": folder, "TOOLKEEP_KEY": "12" * 32}
+        await self.open(url, timeout)
+        error = self.runtime.servers[0].error
+        if isinstance(error, AuthNeeded):
+            login = await self.runtime.begin_login("kit", redirect_uri=REDIRECT)
+            async with (
+                aiohttp.ClientSession() as browser,
+                browser.get(login.url, allow_redirects=False) as page,
+            ):
+                await self.runtime.complete_login(page.headers["location"])
+        elif error is not None:
+            raise error
 
     async def list_tools(self):
         return [tool.tool for tool in self.runtime.catalogue.tools]

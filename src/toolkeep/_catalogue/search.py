@@ -1,20 +1,14 @@
-"""Which tools say the most about a query: BM25 over names, titles, tags, parameters, descriptions.
+"""Full-text search over tools: BM25 on names, titles, tags, parameters and descriptions.
 
-The index is made once for a snapshot and never changes: an inverted one, flat, in which every
-occurrence already holds what it adds to a score. So a search only adds up numbers. Equal queries
-have equal answers; equal scores are in the order of the names.
-
-In one text a word counts once, however often it stands there: a server that repeats itself gets no
-better place by it.
-
-Its work is bounded whatever the query: the rarest words are looked up first, because they decide,
-and the commonest are left out once enough has been read.
+The index is immutable and its work is bounded for any query. Equal queries give equal answers.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+import re
+import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,49 +16,97 @@ from itertools import islice
 from typing import Any, cast
 
 from toolkeep._catalogue.tool import Tool
-from toolkeep._catalogue.words import raw_words, terms_of
 
-__all__ = ["Hit", "Index"]
+MAX_TEXT = 4_000
+"""Characters of one text that are indexed."""
+MAX_WORD = 64
+"""Characters of one word that are indexed: longer runs are data."""
+MAX_PARAMETERS = 100
+"""Parameters of one tool that are indexed."""
+MAX_DEPTH = 4
+"""Levels of a schema that are indexed."""
+MAX_QUERY_WORDS = 64
+"""Words of a query that count."""
+MAX_OCCURRENCES_READ = 40_000
+"""Occurrences that one search reads: about 2.5 ms. The rarest word is always read."""
 
 SATURATION, LENGTH_SHARE = 1.2, 0.75
 """The k1 and b of BM25, at their usual values (Robertson and Zaragoza, 2009)."""
 
-NAME, TITLE, TAG, SERVER, PARAMETER, DESCRIPTION, EXPLANATION = 4.0, 3.0, 3.0, 1.5, 1.5, 1.0, 0.5
-"""How often a word counts, by where it stands: our choice. A name says what a tool does; what a
-parameter means says it least."""
+# The weight of a word by its place, chosen by us: a name says most about what a tool does, the
+# description of a parameter least.
+NAME_WEIGHT = 4.0
+TITLE_WEIGHT = 3.0
+TAG_WEIGHT = 3.0
+SERVER_WEIGHT = 1.5
+PARAMETER_WEIGHT = 1.5
+DESCRIPTION_WEIGHT = 1.0
+EXPLANATION_WEIGHT = 0.5
 
-MOST_PARAMETERS = 100
-DEEPEST = 4
-"""How much of a tool's schema is read."""
+WORD_RUN = re.compile(r"[^\W_]+")
+UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\u0e00-\u0eff]+")
+"""Scripts without spaces: Kana, Han, Hangul, Thai and Lao."""
 
-MOST_WORDS = 64
-"""Words of a query that are looked at."""
 
-MOST_READ = 40_000
-"""Occurrences that one search reads: about 2.5 ms. A single word is read whatever it costs."""
+def raw_words(text: str) -> list[str]:
+    """The words of a text as they are written."""
+    return WORD_RUN.findall(text[:MAX_TEXT])
+
+
+def terms_of(word: str) -> tuple[str, ...]:
+    """The terms that one raw word is indexed under, without repeats."""
+    word = unicodedata.normalize("NFKC", word[:MAX_WORD])
+    if word.isascii() and word.islower():
+        return (singular(word),)
+    parts: list[str] = []
+    for run in WORD_RUN.findall(word):
+        parts += [run, *camel_case_parts(run)]
+        for unspaced in UNSPACED.findall(run):
+            parts += bigrams(unspaced)
+    return tuple(dict.fromkeys(singular(part.casefold()) for part in parts))
+
+
+def camel_case_parts(word: str) -> list[str]:
+    """The parts of camelCase: `parseHTTPAnswer` is parse, HTTP, Answer."""
+    starts = [0]
+    for i in range(1, len(word)):
+        before, here, after = word[i - 1], word[i], word[i + 1 : i + 2]
+        if here.isupper() and (not before.isupper() or after.islower()):
+            starts.append(i)
+    return [word[a:b] for a, b in zip(starts, [*starts[1:], len(word)], strict=True)]
+
+
+def bigrams(text: str) -> list[str]:
+    return [text[i : i + 2] for i in range(len(text) - 1)] or [text]
+
+
+def singular(word: str) -> str:
+    if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):
+        return f"{word[:-3]}y" if word.endswith("ies") else word[:-1]
+    return word
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     tool: Tool
     score: float
 
 
-class Index:
-    """Immutable, for any number of searches, in any thread."""
+class SearchIndex:
+    """Immutable; may be searched from any thread."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools = sorted(tools, key=lambda tool: tool.name)
-        draft = Draft()
+        builder = IndexBuilder()
         for number, tool in enumerate(self._tools):
-            draft.add(number, tool)
-        self._terms = draft.terms
-        self._starts, self._holders, self._shares = draft.flat()
+            builder.add(number, tool)
+        self._terms = builder.terms
+        self._starts, self._holders, self._shares = builder.build()
 
     def search(
         self, query: str, limit: int = 10, keep: Callable[[Tool], bool] | None = None
-    ) -> list[Hit]:
-        """The best tools, of those that `keep` keeps, the best first."""
+    ) -> list[SearchHit]:
+        """The best tools of those that `keep` keeps, the best first."""
         scores = self._scores(query)
         if keep is not None:
             kept = zip(scores, self._tools, strict=False)
@@ -72,7 +114,7 @@ class Index:
         best = heapq.nlargest(max(limit, 0), scores)
         least = best[-1] if best else math.inf
         found = [(-score, at) for at, score in enumerate(scores) if score >= least and score]
-        return [Hit(self._tools[at], -score) for score, at in heapq.nsmallest(limit, found)]
+        return [SearchHit(self._tools[at], -score) for score, at in heapq.nsmallest(limit, found)]
 
     def _scores(self, query: str) -> list[float]:
         spans = self._spans(query)
@@ -80,7 +122,7 @@ class Index:
         read = 0
         for start, end in spans:
             read += end - start
-            if read > MOST_READ and read > end - start:
+            if read > MAX_OCCURRENCES_READ and read > end - start:
                 break
             holders, shares = self._holders[start:end].tolist(), self._shares[start:end].tolist()
             for number, share in zip(holders, shares, strict=True):
@@ -88,19 +130,20 @@ class Index:
         return scores
 
     def _spans(self, query: str) -> list[tuple[int, int]]:
-        """Where the occurrences of the query's words are, the rarest word first."""
+        """Where the occurrences of the query's words are stored, the rarest word first."""
         words = dict.fromkeys(term for word in raw_words(query) for term in terms_of(word))
-        known = [self._terms[word] for word in words if word in self._terms][:MOST_WORDS]
+        known = [self._terms[word] for word in words if word in self._terms][:MAX_QUERY_WORDS]
         spans = [(self._starts[term], self._starts[term + 1]) for term in known]
         return sorted(spans, key=lambda span: (span[1] - span[0], span))
 
 
-class Draft:
-    """An index that is being made: what counts how much for whom, before the averages are known."""
+class IndexBuilder:
+    """Collects terms and counts of all tools; `build` computes the scores once the averages are
+    known."""
 
     def __init__(self) -> None:
         self.terms: dict[str, int] = {}
-        self.spellings: dict[str, tuple[int, ...]] = {}
+        self.term_ids_by_word: dict[str, tuple[int, ...]] = {}
         self.holders: list[array[int]] = []
         self.counts: list[array[float]] = []
         self.lengths: list[float] = []
@@ -108,38 +151,38 @@ class Draft:
     def add(self, number: int, tool: Tool) -> None:
         counts: dict[int, float] = {}
         length = 0.0
-        for weight, text in fields(tool):
+        for weight, text in searchable_texts(tool):
             words = dict.fromkeys(raw_words(text))
             length += weight * len(words)
             for word in words:
-                for term in self.spellings.get(word) or self.numbers_of(word):
+                for term in self.term_ids_by_word.get(word) or self.term_ids(word):
                     counts[term] = counts.get(term, 0.0) + weight
         for term, count in counts.items():
             self.holders[term].append(number)
             self.counts[term].append(count)
         self.lengths.append(length)
 
-    def numbers_of(self, word: str) -> tuple[int, ...]:
-        numbers = tuple(self.number_of(term) for term in terms_of(word))
-        self.spellings[word] = numbers
+    def term_ids(self, word: str) -> tuple[int, ...]:
+        numbers = tuple(self.term_id(term) for term in terms_of(word))
+        self.term_ids_by_word[word] = numbers
         return numbers
 
-    def number_of(self, term: str) -> int:
+    def term_id(self, term: str) -> int:
         number = self.terms.setdefault(term, len(self.terms))
         if number == len(self.holders):
             self.holders.append(array("I"))
             self.counts.append(array("f"))
         return number
 
-    def flat(self) -> tuple[array[int], array[int], array[float]]:
-        """Where each term begins; who holds it; what it adds to that one's score."""
+    def build(self) -> tuple[array[int], array[int], array[float]]:
+        """The start of each term; the tools that contain it; what it adds to the score of each."""
         starts, holders, shares = array("I", [0]), array("I"), array("f")
         average = sum(self.lengths) / (len(self.lengths) or 1) or 1.0
         damping = [
             SATURATION * (1 - LENGTH_SHARE + LENGTH_SHARE * n / average) for n in self.lengths
         ]
         for mine, counts in zip(self.holders, self.counts, strict=True):
-            weight = (SATURATION + 1) * rarity(len(mine), len(self.lengths))
+            weight = (SATURATION + 1) * inverse_document_frequency(len(mine), len(self.lengths))
             pairs = zip(counts, mine, strict=True)
             shares.extend(weight * count / (count + damping[number]) for count, number in pairs)
             holders.extend(mine)
@@ -147,39 +190,39 @@ class Draft:
         return starts, holders, shares
 
 
-def rarity(holders: int, among: int) -> float:
+def inverse_document_frequency(holders: int, among: int) -> float:
     """The inverse document frequency of BM25, in the form that is never negative."""
     return math.log(1 + (among - holders + 0.5) / (holders + 0.5))
 
 
-def fields(tool: Tool) -> Iterator[tuple[float, str]]:
-    """All that a tool says about itself, and how much it counts."""
-    yield NAME, tool.tool
-    yield SERVER, tool.server
+def searchable_texts(tool: Tool) -> Iterator[tuple[float, str]]:
+    """The texts of a tool, each with its weight."""
+    yield NAME_WEIGHT, tool.tool
+    yield SERVER_WEIGHT, tool.server
     if tool.title != tool.tool:
-        yield TITLE, tool.title
-    yield DESCRIPTION, tool.definition.description or ""
-    yield DESCRIPTION, tool.guide
+        yield TITLE_WEIGHT, tool.title
+    yield DESCRIPTION_WEIGHT, tool.definition.description or ""
+    yield DESCRIPTION_WEIGHT, tool.guide
     for tag in sorted(tool.tags):
-        yield TAG, tag
-    yield from parameters(tool.definition.input_schema)
+        yield TAG_WEIGHT, tag
+    yield from parameter_texts(tool.definition.input_schema)
 
 
-def parameters(schema: Any) -> Iterator[tuple[float, str]]:
-    """Names and descriptions of the parameters, those of objects and lists within them too."""
+def parameter_texts(schema: Any) -> Iterator[tuple[float, str]]:
+    """Names and descriptions of the parameters, also of nested objects and lists."""
     waiting: list[tuple[Any, int]] = [(schema, 0)]
-    left = MOST_PARAMETERS
+    left = MAX_PARAMETERS
     while waiting:
         part, depth = waiting.pop()
-        held = mapping(part)
-        named = dict(islice(mapping(held.get("properties")).items(), left))
+        held = as_mapping(part)
+        named = dict(islice(as_mapping(held.get("properties")).items(), left))
         left -= len(named)
         for name, parameter in named.items():
-            yield PARAMETER, str(name)
-            yield EXPLANATION, str(mapping(parameter).get("description") or "")
-        if depth < DEEPEST:
+            yield PARAMETER_WEIGHT, str(name)
+            yield EXPLANATION_WEIGHT, str(as_mapping(parameter).get("description") or "")
+        if depth < MAX_DEPTH:
             waiting += [(inner, depth + 1) for inner in (held.get("items"), *named.values())]
 
 
-def mapping(value: Any) -> Mapping[Any, Any]:
+def as_mapping(value: Any) -> Mapping[Any, Any]:
     return cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {}

@@ -1,20 +1,19 @@
-"""One tool of one server, as the catalogue shows it.
+"""`Tool`: one tool of one server, as the catalogue shows it.
 
-What the server said is `definition`, and it is never altered: whatever differs for a model or a
-user stands beside it, or is made on a copy. The hints are the server's word about itself, read
-with the defaults of the specification; tags, headers and the guide are ours.
+The server's definition is never altered; tags, headers and guide from the configuration are
+kept beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
-from toolkeep._rules import headers as header_rules
-from toolkeep._rules.naming import full_name, model_name
-from toolkeep._rules.strict import strict
-from toolkeep.config.frozen import FrozenDict, thawed
+from toolkeep._rules.headers import HeaderRefused, check_headers, merge_headers
+from toolkeep._rules.names import full_name, model_name
+from toolkeep._rules.strict_schema import to_strict
+from toolkeep.config.fields import FrozenDict, thaw
 from toolkeep.context import CallContext
 from toolkeep.errors import InvalidArguments
 from toolkeep.results import CallResult
@@ -22,17 +21,20 @@ from toolkeep.results import CallResult
 if TYPE_CHECKING:
     import mcp_types
 
-    from toolkeep._engine.call import Call
+    from toolkeep._client.call import Call
 
-__all__ = ["Tool"]
-
+MAX_NAME_SHOWN = 200
+"""Characters of a name in messages: names come from servers, and have no limit."""
 _NO_HEADERS: FrozenDict[str] = FrozenDict()
 _NO_TAGS: frozenset[str] = frozenset()
-_NONE_YET: frozenset[tuple[str, str]] = frozenset()
+_NO_PROGRESS: frozenset[tuple[str, str]] = frozenset()
 
 
-class Caller(Protocol):
-    """Somebody who can call tools: a `Runtime`."""
+T = TypeVar("T")
+
+
+class ToolCaller(Protocol):
+    """What can call tools: a `Runtime`."""
 
     async def call(
         self,
@@ -51,34 +53,30 @@ class Caller(Protocol):
     ) -> Call: ...
 
 
-SHOWN = 200
-"""Characters of a name in a repr: a server may call its tool anything."""
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tool:
-    """Frozen, small, and valid for as long as anyone keeps it. Its identity is the pair `key`."""
+    """One tool of one server. Immutable; its identity is the pair `key`."""
 
     server: str
     definition: mcp_types.Tool
     """As the server listed it. In a catalogue it is frozen: altering it raises."""
     tags: frozenset[str] = _NO_TAGS
-    """The user's, from the configuration. A server cannot tag itself."""
+    """From the configuration of the user. A server cannot set them."""
     headers: Mapping[str, str] = _NO_HEADERS
-    """Sent with every call of this tool, where there is HTTP: as configured when this was made.
-    Values are treated as secrets."""
+    """From the configuration: sent with every call of this tool over HTTP. Values are treated as
+    secrets."""
     own_headers: Mapping[str, str] = _NO_HEADERS
-    """What `with_headers` has put on it. It says who is calling, as the headers of a call do."""
+    """Added by `with_headers`. They identify the caller, as headers of a call do."""
     guide: str = ""
-    """How to use it well, in the user's words: appended to the description."""
+    """How to use it, from the configuration: appended to the description."""
     stale: bool = False
-    """Whether the server is out of reach, and this is what it last said."""
-    progressed: Container[tuple[str, str]] = _NONE_YET
-    """The keys of all tools that have reported progress: one record, shared and alive."""
-    caller: Caller | None = None
-    """Whoever can call it: the runtime that resolved it."""
+    """Whether the server is out of reach, and this is from its last listing."""
+    tools_with_progress: Container[tuple[str, str]] = _NO_PROGRESS
+    """The keys of all tools that have reported progress: one live set, shared by all tools."""
+    caller: ToolCaller | None = None
+    """The runtime that resolved it, and that its `call` uses."""
     context: CallContext | None = None
-    """On whose behalf it is called, unless the call says otherwise."""
+    """For whom it is called, unless the call gives another context."""
 
     @property
     def name(self) -> str:
@@ -87,7 +85,7 @@ class Tool:
 
     @property
     def tool(self) -> str:
-        """What the server itself calls it."""
+        """Its name at the server."""
         return self.definition.name
 
     @property
@@ -102,25 +100,25 @@ class Tool:
     @property
     def title(self) -> str:
         """For people: the title, or else the name."""
-        marks = self.definition.annotations
-        older = marks.title if marks else None
-        return self.definition.title or older or self.definition.name
+        hints = self.definition.annotations
+        hinted = hints.title if hints else None
+        return self.definition.title or hinted or self.definition.name
 
     @property
     def description(self) -> str:
-        """The server's, and after a blank line the guide."""
-        said = self.definition.description or ""
-        return "\n\n".join(part for part in (said, self.guide) if part)
+        """The server's description, and after a blank line the guide."""
+        parts = (self.definition.description or "", self.guide)
+        return "\n\n".join(part for part in parts if part)
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """The server's own; a copy, to do with as one likes."""
-        return thawed(self.definition.input_schema)
+        """A copy of the server's input schema."""
+        return thaw(self.definition.input_schema)
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
-        """A copy, likewise."""
-        return thawed(self.definition.output_schema)
+        """A copy of the server's output schema, if it has one."""
+        return thaw(self.definition.output_schema)
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -129,32 +127,53 @@ class Tool:
 
     @property
     def read_only(self) -> bool:
-        """It changes nothing, says its server. Not said: it may."""
-        marks = self.definition.annotations
-        return bool(marks and marks.read_only_hint)
+        """Whether the server says that it changes nothing. Default: no."""
+        hints = self.definition.annotations
+        return bool(hints and hints.read_only_hint)
 
     @property
     def destructive(self) -> bool:
-        """It may destroy something. Not said: it may, unless it is read-only."""
-        marks = self.definition.annotations
-        return not self.read_only and not (marks and marks.destructive_hint is False)
+        """Whether it may destroy something. Default: yes, unless it is read-only."""
+        hints = self.definition.annotations
+        return not self.read_only and not (hints and hints.destructive_hint is False)
 
     @property
     def idempotent(self) -> bool:
-        """Once or twice is the same, says its server; of what is read-only, always."""
-        marks = self.definition.annotations
-        return self.read_only or bool(marks and marks.idempotent_hint)
+        """Whether the server says that calling twice is like calling once. Default: if it is
+        read-only."""
+        hints = self.definition.annotations
+        return self.read_only or bool(hints and hints.idempotent_hint)
 
     @property
     def open_world(self) -> bool:
-        """It may reach beyond its server. Not said: it may."""
-        marks = self.definition.annotations
-        return not (marks and marks.open_world_hint is False)
+        """Whether it may reach beyond its server. Default: yes."""
+        hints = self.definition.annotations
+        return not (hints and hints.open_world_hint is False)
 
     @property
     def supports_streaming(self) -> bool:
         """Whether it has reported progress before."""
-        return self.key in self.progressed
+        return self.key in self.tools_with_progress
+
+    @overload
+    async def call(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext | None = None,
+        result_type: None = None,
+        **options: Any,
+    ) -> CallResult: ...
+
+    @overload
+    async def call(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext | None = None,
+        result_type: type[T],
+        **options: Any,
+    ) -> T: ...
 
     async def call(
         self,
@@ -162,9 +181,9 @@ class Tool:
         *,
         context: CallContext | None = None,
         **options: Any,
-    ) -> CallResult:
+    ) -> Any:
         """Call it. The options are those of `Runtime.call`."""
-        return await self._caller().call(
+        return await self._require_caller().call(
             self, arguments, context=context or self.context, **options
         )
 
@@ -176,29 +195,33 @@ class Tool:
         **options: Any,
     ) -> Call:
         """Call it and watch, as with `Runtime.stream`."""
-        return self._caller().stream(self, arguments, context=context or self.context, **options)
+        return self._require_caller().stream(
+            self, arguments, context=context or self.context, **options
+        )
 
-    def _caller(self) -> Caller:
+    def _require_caller(self) -> ToolCaller:
         if self.caller is None:
-            raise RuntimeError("only a tool that a runtime has resolved can be called")
+            raise RuntimeError(
+                "this tool has no runtime: get it from `runtime.resolve(…)` to call it"
+            )
         return self.caller
 
     def strict_schema(self) -> dict[str, Any]:
-        """The input schema for a provider's strict mode, as near as it comes. A copy."""
-        return strict(self.definition.input_schema)
+        """The input schema adapted to a provider's strict mode, as far as possible. A copy."""
+        return to_strict(self.definition.input_schema)
 
     def with_headers(self, headers: Mapping[str, str]) -> Self:
-        """A copy that sends these too; of two with one name, the new one is sent."""
+        """A copy that also sends these headers. They replace earlier ones of the same name."""
         try:
-            given = header_rules.check(headers, origin="the tool")
-        except header_rules.HeaderRefused as refused:
-            why = f"{self.name[:SHOWN]}: {refused}"
+            given = check_headers(headers, origin="the tool")
+        except HeaderRefused as refused:
+            why = f"{self.name[:MAX_NAME_SHOWN]}: {refused}"
             raise InvalidArguments(why, server=self.server, tool=self.tool) from None
-        merged = header_rules.merge(given, self.own_headers)
+        merged = merge_headers(given, self.own_headers)
         return replace(self, own_headers=FrozenDict(merged))
 
     def with_description(self, text: str) -> Self:
-        """A copy with exactly this description, and no guide."""
+        """A copy with exactly this description, without the guide."""
         return replace(
             self, definition=self.definition.model_copy(update={"description": text}), guide=""
         )
@@ -210,28 +233,28 @@ class Tool:
             self.stale == other.stale
             and dict(self.headers) == dict(other.headers)
             and dict(self.own_headers) == dict(other.own_headers)
-            and offers_the_same(self, other)
+            and same_for_models(self, other)
         )
 
     def __hash__(self) -> int:
         return hash(self.key)
 
     def __repr__(self) -> str:
-        return f"Tool({self.name[:SHOWN]!r}{', stale' if self.stale else ''})"
+        return f"Tool({self.name[:MAX_NAME_SHOWN]!r}{', stale' if self.stale else ''})"
 
 
-def offers_the_same(one: Tool, other: Tool) -> bool:
-    """Whether a model would be told the same of both."""
+def same_for_models(one: Tool, other: Tool) -> bool:
+    """Whether a model sees no difference between the two."""
     return (
         one.server == other.server
         and one.guide == other.guide
         and one.tags == other.tags
-        and alike(one.definition, other.definition)
+        and safe_equal(one.definition, other.definition)
     )
 
 
-def alike(one: object, other: object) -> bool:
-    """Equality of what servers sent: nested deeper than the stack, it counts as different."""
+def safe_equal(one: object, other: object) -> bool:
+    """Equality of data from servers. Data nested deeper than the stack counts as different."""
     try:
         return one is other or one == other
     except RecursionError:

@@ -1,25 +1,21 @@
-"""The doctor behind `toolkeep check`: step by step to one server, and the cause where it ends.
+"""What `toolkeep check` knows about servers that do not work.
 
-It looks on, and judges by evidence. From the handshake on it uses the very client that calls use.
-What it finds are values (`Finding`); who shows them is not its business.
+`examine` takes one server step by step, from its configuration to a ping, and judges by evidence.
+From the handshake on it uses the client that calls use. It yields values (`Finding`); the command
+line shows them.
 """
 
 from __future__ import annotations
 
-from toolkeep._doctor.about import ABOUT, About
-from toolkeep._doctor.configuration import finding_of, waiting
-from toolkeep._doctor.examining import examine
-from toolkeep._doctor.faults import Fault
-from toolkeep._doctor.finding import Finding, State, Step
+from toolkeep._doctor.report import Fault, Finding, State, Step
+from toolkeep._doctor.steps import configuration_failure, configuration_findings, examine
 
 __all__ = [
-    "ABOUT",
-    "About",
     "Fault",
     "Finding",
     "State",
     "Step",
+    "configuration_failure",
+    "configuration_findings",
     "examine",
-    "finding_of",
-    "waiting",
 ]

@@ -1,5 +1,5 @@
-"""The rules, and nothing but the rules.
+"""Pure rules: what a failure means and what to do about it.
 
-No await, no clock, no randomness, no logging, no HTTP, no SDK client: time and chance come in as
-arguments, verdicts go out as values. What a failure means is decided here and nowhere else.
+No await, clock, randomness, logging, HTTP or SDK: time and chance come in as arguments,
+decisions go out as values. No other package decides what a failure means.
 """

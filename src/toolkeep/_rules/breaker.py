@@ -1,17 +1,6 @@
-"""When to stop asking a server that does not answer, and when to try it again.
+"""The circuit breaker: stops calls to a server that does not answer.
 
-One breaker for each server. A run of `threshold` transport faults opens it; after a cooldown
-exactly one call, the probe, is let through; its success closes the breaker, its failure opens it
-again for longer. The caller decides what counts as a fault (never a tool's error) and reports every
-admitted call exactly once: `record` with its verdict, or `abandon` when it ended without one
-(cancelled).
-
-Results of calls that were admitted before the breaker opened come late, and are judged so:
-
-- a late failure changes nothing: it tells of the fault that is known already;
-- a late success ends the cooldown, but does not close: the answer came over a connection from
-  before the fault, so it shows life, not that new calls get through. The next call is the probe;
-- while a probe is out, all else is ignored: its verdict is moments away, and one probe means one.
+`now` is a time in seconds, always of the same monotonic clock.
 """
 
 from __future__ import annotations
@@ -19,38 +8,48 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["Admission", "Breaker", "BreakerState"]
-
 
 class BreakerState(enum.Enum):
     CLOSED = "closed"
     """Calls pass."""
     OPEN = "open"
-    """Calls are refused until the cooldown is over; the first call after it is the probe."""
+    """Calls are refused until the cooldown has passed; the first call after it is the probe."""
     HALF_OPEN = "half open"
-    """The probe is out."""
+    """The probe is running; other calls are refused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
-    """The answer to one call that wants to pass."""
+class BreakerPermit:
+    """Whether one call may pass."""
 
     allowed: bool
     probe: bool = False
-    """This call is the probe: hand this back with its verdict."""
+    """This call is the probe: pass this flag to `record` or `cancel`."""
     wait: float = 0.0
-    """Refused: ask again after so many seconds. Never zero then, so that nobody spins."""
+    """If refused, seconds until the next try: always more than zero, so callers do not spin."""
 
 
-PASS = Admission(allowed=True)
-PROBE = Admission(allowed=True, probe=True)
+@dataclass(frozen=True, slots=True)
+class BreakerHint:
+    """What the breaker of one process tells those of others. All zero: it is closed."""
+
+    wait: float = 0.0
+    """Seconds until the next probe."""
+    cooldown: float = 0.0
+    failing: float = 0.0
+    """Seconds since the first of its faults."""
+
+
+_PASS = BreakerPermit(allowed=True)
+_PROBE = BreakerPermit(allowed=True, probe=True)
 
 
 class Breaker:
-    """One for each server, for as long as the server is configured. `threshold` 0 or None: off.
+    """A circuit breaker: refuses calls after `threshold` consecutive faults. 0 or None: off.
 
-    The cooldown starts at `cooldown` seconds, grows by `factor` with every failed probe up to
-    `longest`, and starts anew after a success.
+    One for each endpoint, for as long as the server is configured. The cooldown starts at
+    `cooldown` seconds, grows by `factor` with every failed probe up to `max_cooldown`, and is
+    reset by a success.
     """
 
     def __init__(
@@ -58,18 +57,20 @@ class Breaker:
         threshold: int | None = 10,
         cooldown: float = 1.0,
         factor: float = 2.0,
-        longest: float = 30.0,
+        max_cooldown: float = 30.0,
     ) -> None:
-        if (threshold or 0) < 0 or cooldown <= 0 or factor < 1 or longest < cooldown:
+        if (threshold or 0) < 0 or cooldown <= 0 or factor < 1 or max_cooldown < cooldown:
             raise ValueError(
-                "a breaker needs threshold >= 0, cooldown > 0, factor >= 1 and longest >= cooldown"
+                "a breaker needs threshold >= 0, cooldown > 0, factor >= 1 and "
+                "max_cooldown >= cooldown"
             )
         self.threshold = threshold or 0
-        self.cooldown, self.factor, self.longest = cooldown, factor, longest
+        self.cooldown, self.factor, self.max_cooldown = cooldown, factor, max_cooldown
         self._state = BreakerState.CLOSED
         self._faults = 0
-        self._cooling = cooldown
+        self._current_cooldown = cooldown
         self._until = 0.0
+        self._failing_since = self._succeeded_at = float("-inf")
 
     def __repr__(self) -> str:
         limit = self.threshold or "off"
@@ -80,49 +81,88 @@ class Breaker:
         return self._state
 
     def would_admit(self, now: float) -> bool:
-        """Whether a call may pass, without taking anything."""
+        """Whether a call may pass. Changes nothing."""
         if self._state is BreakerState.OPEN:
             return now >= self._until
         return self._state is BreakerState.CLOSED
 
-    def admit(self, now: float) -> Admission:
-        """May one more call pass? A probe's admission must be reported back."""
+    def admit(self, now: float) -> BreakerPermit:
+        """Ask for one call. If it is the probe, the caller must `record` or `cancel` it."""
         if self._state is BreakerState.CLOSED:
-            return PASS
+            return _PASS
         if self._state is BreakerState.HALF_OPEN:
-            return Admission(allowed=False, wait=self.cooldown)
+            return BreakerPermit(allowed=False, wait=self.cooldown)
         if now < self._until:
-            return Admission(allowed=False, wait=self._until - now)
+            return BreakerPermit(allowed=False, wait=self._until - now)
         self._state = BreakerState.HALF_OPEN
-        return PROBE
+        return _PROBE
 
     def record(self, success: bool, now: float, probe: bool = False) -> None:
-        """The verdict of a call: True unless a transport fault ended it."""
+        """Record how a call ended: `success` unless a transport fault ended it."""
         if not self.threshold:
             return
         if probe and self._state is BreakerState.HALF_OPEN:
-            self._conclude(success, now)
+            self._finish_probe(success, now)
         elif self._state is BreakerState.CLOSED:
             self._count(success, now)
         elif self._state is BreakerState.OPEN and success:
             self._until = min(self._until, now)
 
-    def abandon(self, probe: bool = False) -> None:
-        """A call ended without a verdict. If it was the probe, the next call may probe at once."""
+    def cancel(self, probe: bool = False) -> None:
+        """Record that a call ended undecided. After a probe, the next call may probe at once."""
         if probe and self._state is BreakerState.HALF_OPEN:
             self._state = BreakerState.OPEN
 
+    def defer(self, now: float) -> BreakerPermit:
+        """Give the probe up, because another process probes: refuse calls for one cooldown."""
+        if self._state is BreakerState.HALF_OPEN:
+            self._state, self._until = BreakerState.OPEN, now + self.cooldown
+        return BreakerPermit(allowed=False, wait=self.cooldown)
+
+    def hint(self, now: float) -> BreakerHint:
+        """What other processes should know."""
+        if self._state is BreakerState.CLOSED:
+            return BreakerHint()
+        wait, failing = max(0.0, self._until - now), max(0.0, now - self._failing_since)
+        return BreakerHint(wait=wait, cooldown=self._current_cooldown, failing=failing)
+
+    def hear(self, hint: BreakerHint, now: float) -> None:
+        """Take the hint of another process. That it has opened does not count here if a call has
+        succeeded since its faults began: then the fault is its own."""
+        if not self.threshold:
+            return
+        if not hint.wait:
+            self._close()
+        elif self._state is not BreakerState.HALF_OPEN and (
+            self._state is BreakerState.OPEN or now - self._succeeded_at > hint.failing
+        ):
+            wait, cooldown = (
+                min(seconds, self.max_cooldown) for seconds in (hint.wait, hint.cooldown)
+            )
+            until = self._until if self._state is BreakerState.OPEN else now
+            self._state, self._until = BreakerState.OPEN, max(until, now + wait)
+            self._current_cooldown = max(self._current_cooldown, cooldown)
+
     def _count(self, success: bool, now: float) -> None:
-        self._faults = 0 if success else self._faults + 1
+        if success:
+            self._faults, self._succeeded_at = 0, now
+            return
+        self._failing_since = self._failing_since if self._faults else now
+        self._faults += 1
         if self._faults >= self.threshold:
             self._open(now)
 
-    def _conclude(self, success: bool, now: float) -> None:
+    def _finish_probe(self, success: bool, now: float) -> None:
         if success:
-            self._state, self._faults, self._cooling = BreakerState.CLOSED, 0, self.cooldown
+            self._close()
+            self._succeeded_at = now
         else:
-            self._cooling = min(self.longest, self._cooling * self.factor)
+            self._current_cooldown = min(self.max_cooldown, self._current_cooldown * self.factor)
             self._open(now)
 
+    def _close(self) -> None:
+        self._state, self._faults = BreakerState.CLOSED, 0
+        self._current_cooldown = self.cooldown
+
     def _open(self, now: float) -> None:
-        self._state, self._until = BreakerState.OPEN, now + self._cooling
+        self._state, self._until = BreakerState.OPEN, now + self._current_cooldown

@@ -1,12 +1,10 @@
-"""Which addresses toolkeep may connect to by itself.
+"""Which hosts and addresses toolkeep may connect to. The caller resolves and connects.
 
-Pure: the caller resolves names and dials; this module only judges. A host that the configuration
-names may be anywhere but on a link-local or metadata address. A host that a server names (a
-metadata URL, an issuer, a token endpoint, a redirect) must have a public address and use https,
-unless the user allows it, or the server that named it was itself reached in the same range.
-
-An address is judged by what it reaches: IPv4 addresses inside IPv6 ones (mapped, compatible,
-NAT64, 6to4, Teredo, ISATAP) and the old numeric spellings of IPv4 count as the address they mean.
+A host named by the configuration may have any address but a link-local, cloud metadata or
+multicast one. A host named by a server must have a public address and use https, unless the user
+allows it or that server was itself reached in the same range. An IPv4 address inside an IPv6
+address (mapped, compatible, NAT64, 6to4, Teredo, ISATAP) or in an old numeric spelling counts as
+the IPv4 address.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Range(enum.Enum):
-    """What kind of network an address belongs to. The value is how errors call it."""
+class AddressRange(enum.Enum):
+    """What kind of network an address belongs to. Errors show the value."""
 
     PUBLIC = "public"
     LOOPBACK = "loopback"
@@ -33,11 +31,12 @@ class Range(enum.Enum):
     RESERVED = "reserved"
 
 
-INHERITED = frozenset({Range.LOOPBACK, Range.PRIVATE, Range.SHARED})
+INHERITABLE_RANGES = frozenset({AddressRange.LOOPBACK, AddressRange.PRIVATE, AddressRange.SHARED})
 """Ranges in which a server may name another host, if it was reached there itself."""
 
-CONFIGURABLE = INHERITED | {Range.PUBLIC}
-"""Ranges in which the configuration may name a host without allowing it explicitly."""
+CONFIGURABLE_RANGES = INHERITABLE_RANGES | {AddressRange.PUBLIC, AddressRange.RESERVED}
+"""Ranges in which the configuration may name a host without allowing it explicitly. Some VPN
+clients resolve every name to a reserved address."""
 
 
 class NamedBy(enum.Enum):
@@ -49,18 +48,19 @@ class NamedBy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class EgressPolicy:
-    """What the user allows. `ranges`: where the server that names hosts was itself reached."""
+    """What the configuration allows. Immutable; one for each server."""
 
     origins: frozenset[str] = frozenset()
     """Origins (`https://host:port`) that the configuration names."""
     allow: tuple[str, ...] = ()
     """Host names, `*.suffixes`, addresses and networks that are always permitted."""
-    ranges: frozenset[Range] = frozenset()
+    ranges: frozenset[AddressRange] = frozenset()
+    """Ranges in which the server itself was reached; it may name other hosts there."""
 
     def reached(self, address: str) -> EgressPolicy:
         """The policy after a configured server has answered from this address."""
-        found = range_of(address) if address else Range.PUBLIC
-        if found not in INHERITED or found in self.ranges:
+        found = range_of(address) if address else AddressRange.PUBLIC
+        if found not in INHERITABLE_RANGES or found in self.ranges:
             return self
         return replace(self, ranges=self.ranges | {found})
 
@@ -75,35 +75,35 @@ def origin(scheme: str, host: str, port: int) -> str:
 
 
 def check_host(scheme: str, host: str, policy: EgressPolicy, named_by: NamedBy) -> str:
-    """Why a host is refused by its name alone, before it is resolved; empty if it is not.
+    """Why a host is refused by its name, before it is resolved; empty if it is allowed.
 
-    All that can be judged when a proxy resolves the name.
+    The only check that is possible when a proxy resolves the name.
     """
     if scheme not in ("http", "https"):
         return f"the scheme {scheme!r} is not http or https"
-    name = normalized(host)
+    name = normalize_host(host)
     if not name or not name.isprintable() or any(c in name for c in " /\\@?#%,"):
         return "the host is not a valid name"
     if _allowed_name(name, policy.allow):
         return ""
-    address = literal(name)
+    address = parse_address(name)
     if address is not None:
-        return _judge(scheme, address, policy, named_by)
+        return _check_parsed(scheme, address, policy, named_by)
     known = _range_of_name(name)
-    return "" if known is None else _verdict(scheme, known, policy, named_by)
+    return "" if known is None else _check_range(scheme, known, policy, named_by)
 
 
 def check_address(
     scheme: str, host: str, address: str, policy: EgressPolicy, named_by: NamedBy
 ) -> str:
-    """Why this resolved address of `host` is refused; empty if it is not."""
-    name = normalized(host)
+    """Why this resolved address of `host` is refused; empty if it is allowed."""
+    name = normalize_host(host)
     if _allowed_name(name, policy.allow):
         return ""
-    parsed = literal(address)
+    parsed = parse_address(address)
     if parsed is None:
         return f"{address!r} is not an address"
-    return _judge(scheme, parsed, policy, named_by)
+    return _check_parsed(scheme, parsed, policy, named_by)
 
 
 def check_addresses(
@@ -116,20 +116,20 @@ def check_addresses(
     return "" if addresses else "the name has no address"
 
 
-def range_of(address: str) -> Range:
-    parsed = literal(address)
-    return Range.RESERVED if parsed is None else _range(parsed)
+def range_of(address: str) -> AddressRange:
+    parsed = parse_address(address)
+    return AddressRange.RESERVED if parsed is None else _range_of_address(parsed)
 
 
-def normalized(host: str) -> str:
+def normalize_host(host: str) -> str:
     """A host name as resolvers read it: width and case folded, other dots and a last one gone."""
     folded = unicodedata.normalize("NFKC", host.replace("。", ".").replace("｡", "."))
     name = folded.strip("[]").lower()
     return name[:-1] if name.endswith(".") else name
 
 
-def literal(host: str) -> Address | None:
-    """The address that a host spells, also in the octal, hex, decimal and short forms of IPv4."""
+def parse_address(host: str) -> Address | None:
+    """Parse a literal address, also in the octal, hex, decimal and short forms of IPv4."""
     text = host.partition("%")[0]  # a zone changes the interface, not the range
     if ":" in text:
         try:
@@ -137,7 +137,7 @@ def literal(host: str) -> Address | None:
         except ValueError:
             return None
     parts = text.split(".")
-    values = [_number(part) for part in parts]
+    values = [_parse_ipv4_part(part) for part in parts]
     if len(values) > 4 or any(value is None for value in values):
         return None
     *heads, last = [value for value in values if value is not None]
@@ -147,8 +147,8 @@ def literal(host: str) -> Address | None:
     return ipaddress.IPv4Address(high + last)
 
 
-def _number(text: str) -> int | None:
-    """One part of an IPv4 address, as `inet_aton` reads it."""
+def _parse_ipv4_part(text: str) -> int | None:
+    """Parse one part of an IPv4 address as `inet_aton` does."""
     base = 16 if text.startswith("0x") else 8 if text.startswith("0") and len(text) > 1 else 10
     digits = text[2:] if base == 16 else text
     if base == 16 and not digits:
@@ -168,7 +168,7 @@ def _networks(*texts: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-_METADATA = frozenset(
+_METADATA_ADDRESSES = frozenset(
     ipaddress.ip_address(text)
     for text in (
         "169.254.169.254",  # AWS, Azure, Google, DigitalOcean, OpenStack, Oracle
@@ -193,15 +193,15 @@ _METADATA_NAMES = frozenset(
     }
 )
 
-_RANGES: tuple[tuple[Range, tuple[Network, ...]], ...] = (
+_RANGES: tuple[tuple[AddressRange, tuple[Network, ...]], ...] = (
     # 0.0.0.0 and :: connect to this machine.
-    (Range.LOOPBACK, _networks("127.0.0.0/8", "0.0.0.0/32", "::1/128", "::/128")),
-    (Range.PRIVATE, _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
-    (Range.SHARED, _networks("100.64.0.0/10")),
-    (Range.LINK_LOCAL, _networks("169.254.0.0/16", "fe80::/10")),
-    (Range.MULTICAST, _networks("224.0.0.0/4", "ff00::/8")),
+    (AddressRange.LOOPBACK, _networks("127.0.0.0/8", "0.0.0.0/32", "::1/128", "::/128")),
+    (AddressRange.PRIVATE, _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
+    (AddressRange.SHARED, _networks("100.64.0.0/10")),
+    (AddressRange.LINK_LOCAL, _networks("169.254.0.0/16", "fe80::/10")),
+    (AddressRange.MULTICAST, _networks("224.0.0.0/4", "ff00::/8")),
     (
-        Range.RESERVED,
+        AddressRange.RESERVED,
         _networks(
             *("0.0.0.0/8", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15"),
             *("198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "64:ff9b:1::/48", "100::/64"),
@@ -211,30 +211,28 @@ _RANGES: tuple[tuple[Range, tuple[Network, ...]], ...] = (
     ),
 )
 
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _MAPPED, _TRANSLATED, _COMPATIBLE, _NAT64, _SIX_TO_FOUR, _TEREDO = _networks(
     *("::ffff:0:0/96", "::ffff:0:0:0/96", "::/96", "64:ff9b::/96", "2002::/16", "2001::/32")
 )
 
 
-def _range(address: Address) -> Range:
-    if address in _METADATA:
-        return Range.METADATA
+def _range_of_address(address: Address) -> AddressRange:
+    if address in _METADATA_ADDRESSES:
+        return AddressRange.METADATA
     known = next((kind for kind, nets in _RANGES if any(address in net for net in nets)), None)
     inside = _embedded(address)
-    if inside is not None and known in (None, Range.RESERVED):
-        inner = _range(inside)
-        return inner if inner is not Range.PUBLIC else known or Range.PUBLIC
+    if inside is not None and known in (None, AddressRange.RESERVED):
+        inner = _range_of_address(inside)
+        return inner if inner is not AddressRange.PUBLIC else known or AddressRange.PUBLIC
     if known is not None:
         return known
     is_public = isinstance(address, ipaddress.IPv4Address) or address in _GLOBAL_UNICAST
-    return Range.PUBLIC if is_public else Range.RESERVED
-
-
-_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+    return AddressRange.PUBLIC if is_public else AddressRange.RESERVED
 
 
 def _embedded(address: Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that packets to this IPv6 address end up at."""
+    """The IPv4 address that packets to this IPv6 address reach."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     bits = int(address)
@@ -249,25 +247,25 @@ def _embedded(address: Address) -> ipaddress.IPv4Address | None:
     return None
 
 
-def _range_of_name(name: str) -> Range | None:
+def _range_of_name(name: str) -> AddressRange | None:
     if name == "localhost" or name.endswith((".localhost", ".localdomain")):
-        return Range.LOOPBACK
-    return Range.METADATA if name in _METADATA_NAMES else None
+        return AddressRange.LOOPBACK
+    return AddressRange.METADATA if name in _METADATA_NAMES else None
 
 
 # -- verdicts -----------------------------------------------------------------------------------
 
 
-def _judge(scheme: str, address: Address, policy: EgressPolicy, named_by: NamedBy) -> str:
+def _check_parsed(scheme: str, address: Address, policy: EgressPolicy, named_by: NamedBy) -> str:
     if _allowed_address(address, policy.allow):
         return ""
-    return _verdict(scheme, _range(address), policy, named_by)
+    return _check_range(scheme, _range_of_address(address), policy, named_by)
 
 
-def _verdict(scheme: str, found: Range, policy: EgressPolicy, named_by: NamedBy) -> str:
+def _check_range(scheme: str, found: AddressRange, policy: EgressPolicy, named_by: NamedBy) -> str:
     if named_by is NamedBy.CONFIGURATION:
-        return "" if found in CONFIGURABLE else f"it has a {found.value} address"
-    if found is Range.PUBLIC:
+        return "" if found in CONFIGURABLE_RANGES else f"it has a {found.value} address"
+    if found is AddressRange.PUBLIC:
         return "" if scheme == "https" else "a server may name a public host only with https"
     if found in policy.ranges:
         return ""
@@ -275,7 +273,7 @@ def _verdict(scheme: str, found: Range, policy: EgressPolicy, named_by: NamedBy)
 
 
 def _allowed_name(name: str, allow: tuple[str, ...]) -> bool:
-    entries = [normalized(entry) for entry in allow]
+    entries = [normalize_host(entry) for entry in allow]
     return any(
         name == entry or (entry.startswith("*.") and name.endswith(entry[1:])) for entry in entries
     )

@@ -1,11 +1,11 @@
-"""What to do after a failure: two separate questions, one pure and total answer.
+"""Decide what to do after a failure: what happens to the connection, and is the call retried?
 
-Is the *connection* finished? May the *call* be sent again? A broken connection says nothing about
-whether the tool ran, and a call that provably did not run may go again on any connection.
+The two questions are separate. A broken connection says nothing about whether the tool ran, and
+a call that provably did not run may be sent again on any connection.
 
-The law, walked over its whole input space in the tests: a call whose outcome is UNKNOWN is sent
-again, here or at another address, only if its tool is marked repeatable and the policy is SAFE, or
-if the policy is ALWAYS. So is a call that was answered in words that leave the session in doubt.
+The rule, tested over the whole input space: a call whose outcome is UNKNOWN is sent again, to
+this endpoint or another, only if its tool is repeatable and the policy is SAFE, or if the
+policy is ALWAYS. The same holds for a call whose response leaves the session uncertain.
 """
 
 from __future__ import annotations
@@ -13,169 +13,190 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from toolkeep._rules.budget import LEAST_PAUSE
+from toolkeep._rules.backoff import MIN_PAUSE
 from toolkeep.errors import Delivery, Failure, FailureKind
 
 
-class Channel(enum.Enum):
-    """What carries the requests."""
+class TransportKind(enum.Enum):
+    """How requests share a connection."""
 
-    REQUESTS = "HTTP"
-    """Each request on its own: a fault touches no other. So is a pipe that goes on after it."""
-    PIPE = "stdio, SSE"
-    """All requests on one pipe, and it broke: it is finished."""
+    REQUEST_RESPONSE = "HTTP"
+    """Each request stands alone: a fault affects no other. Also a pipe that survives the fault."""
+    DUPLEX = "stdio, SSE"
+    """All requests share one pipe, and the pipe broke."""
 
 
-class Policy(enum.Enum):
-    """What the operator allows for a tool whose outcome is unknown."""
+class RetryPolicy(enum.Enum):
+    """Whether a call with an unknown outcome may be retried."""
 
     SAFE = "safe"
+    """Only if its tool is marked read-only or idempotent."""
     NEVER = "never"
     ALWAYS = "always"
 
 
-class Step(enum.Enum):
+class ConnectionAction(enum.Enum):
     """What happens to the connection."""
 
     KEEP = "keep"
     REPLACE = "replace"
     REAUTHORIZE = "reauthorize"
     CHECK = "check"
-    """Ask the session for a sign of life; replace it if there is none."""
+    """Ping in the session; replace the connection if there is no response."""
     RELIST = "list again"
     RENEGOTIATE = "negotiate again"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a call stands when an attempt of it has failed."""
+class RetryContext:
+    """The state of a call after a failed attempt."""
 
-    channel: Channel
-    policy: Policy
+    transport: TransportKind
+    policy: RetryPolicy
     repeatable: bool
     """The tool is marked read-only or idempotent, or the request only reads."""
-    replays_left: int
-    """What remains of the call's own budget."""
-    already: frozenset[Step] = frozenset()
-    """Remedies that were tried for this call; each is tried once."""
+    retries_left: int
+    """Retries that the call may still use."""
+    tried: frozenset[ConnectionAction] = frozenset()
+    """Actions that were tried for this call; each is tried once."""
     time_left: float = float("inf")
-    stuck: bool = False
-    """The server may no longer be able to serve the session of this attempt (`is_stuck`)."""
-    elsewhere: bool = False
-    """Another address of the server is left that this call has not tried. Each is tried once, at
-    once, and costs no budget: no address is asked more often because another is down."""
+    session_stuck: bool = False
+    """The server may be unable to serve the session of this attempt (`is_session_stuck`)."""
+    has_other_endpoint: bool = False
+    """Whether the call has not tried all endpoints of the server. Each is tried once, without delay
+    and without cost: the failure of one endpoint does not multiply requests to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    connection: Step
-    replay_after: float | None
-    """Seconds until the call is sent again; None: raise."""
+    """What to do after one failed attempt."""
+
+    action: ConnectionAction
+    retry_delay: float | None
+    """Seconds until the call is sent again; None: raise the error."""
     costs_budget: bool = False
-    """Whether this replay draws on the server's budget: those that an outage would multiply do."""
-    elsewhere: bool = False
-    """Whether it goes to another address of the server."""
+    """Whether the retry takes a token of the server's bucket: true for retries after outages."""
+    use_other_endpoint: bool = False
+    """Whether the retry goes to another endpoint of the server."""
 
 
-_ONCE = {
-    FailureKind.UNAUTHORIZED: Step.REAUTHORIZE,
-    FailureKind.HEADER_MISMATCH: Step.RELIST,
-    FailureKind.VERSION_MISMATCH: Step.RENEGOTIATE,
+_REMEDIES = {
+    FailureKind.UNAUTHORIZED: ConnectionAction.REAUTHORIZE,
+    FailureKind.HEADER_MISMATCH: ConnectionAction.RELIST,
+    FailureKind.VERSION_MISMATCH: ConnectionAction.RENEGOTIATE,
 }
-_OF_SESSIONS = {FailureKind.SESSION_LOST, FailureKind.SESSION_DOUBTED}
-_PIPE_ENDS = {FailureKind.UNREACHABLE, FailureKind.BROKEN}
-MENDED = {*_OF_SESSIONS, *_ONCE}
-"""What a remedy mends at the address where it was met, or nowhere."""
-_OF_ITS_ADDRESS = set(FailureKind) - {
-    *_OF_SESSIONS,
+_SESSION_FAILURES = {FailureKind.SESSION_LOST, FailureKind.SESSION_UNCERTAIN}
+_DUPLEX_ENDS = {FailureKind.UNREACHABLE, FailureKind.BROKEN}
+REMEDIED_IN_PLACE = {*_SESSION_FAILURES, *_REMEDIES}
+"""Failures whose remedy works only at the same endpoint."""
+_ENDPOINT_FAILURES = set(FailureKind) - {
+    *_SESSION_FAILURES,
     FailureKind.UNAUTHORIZED,
     FailureKind.HEADER_MISMATCH,
     FailureKind.EXITED,
 }
-"""What one address of a server may meet and another not. Credentials are the server's, and are not
-tried out at one address after the other."""
-_OUTAGE = {FailureKind.UNREACHABLE, FailureKind.THROTTLED, FailureKind.BROKEN}
+"""Failures that another endpoint may not have. All endpoints share the server's credentials, so
+UNAUTHORIZED is not among them: bad credentials are not tried at each endpoint in turn."""
+_OUTAGES = {FailureKind.UNREACHABLE, FailureKind.THROTTLED, FailureKind.BROKEN}
 
+MAX_SESSION_FAULTS = 10
+"""Consecutive faults in one session after which it is stuck."""
 
-def decide(failure: Failure, standing: Standing, *, backoff: float) -> Decision:
-    """`backoff` is what the call would wait by itself; the server's Retry-After wins over it."""
-    step = connection_step(failure.kind, standing)
-    may = may_replay(failure, standing.policy, repeatable=standing.repeatable)
-    if failure.kind in _ONCE:  # the server said what it wants, unless the answer was lost
-        may = step is not Step.KEEP and (may or failure.delivery is not Delivery.UNKNOWN)
-    if _goes_elsewhere(failure, standing, step, may=may):
-        return Decision(step, 0.0, elsewhere=True)
-    wait = _wait(failure, backoff)
-    if not may or standing.replays_left <= 0 or wait >= standing.time_left:
-        return Decision(step, None)
-    return Decision(step, wait, costs_budget=failure.kind in _OUTAGE)
-
-
-def connection_step(kind: FailureKind, standing: Standing) -> Step:
-    if kind is FailureKind.SESSION_LOST:
-        return Step.REPLACE
-    if kind is FailureKind.SESSION_DOUBTED:
-        return Step.CHECK
-    if kind is FailureKind.BROKEN and standing.stuck and Step.REPLACE not in standing.already:
-        return Step.REPLACE
-    if kind in _PIPE_ENDS and standing.channel is Channel.PIPE:
-        return Step.REPLACE
-    remedy = _ONCE.get(kind, Step.KEEP)
-    return Step.KEEP if remedy in standing.already else remedy
-
-
-def may_replay(failure: Failure, policy: Policy, *, repeatable: bool) -> bool:
-    match failure.delivery:
-        case Delivery.NOT_SENT:
-            return failure.kind is not FailureKind.EXITED
-        case Delivery.REFUSED:
-            return failure.kind in (FailureKind.SESSION_LOST, FailureKind.THROTTLED)
-        case Delivery.UNKNOWN if failure.kind is FailureKind.UNREADABLE:
-            return False  # the same question would get the same gibberish
-        case Delivery.ANSWERED if failure.kind is not FailureKind.SESSION_DOUBTED:
-            return False  # it had its answer
-        case _:
-            return policy is Policy.ALWAYS or (policy is Policy.SAFE and repeatable)
-
-
-MOST_SESSION_FAULTS = 10
-
-
-def is_stuck(faults: int, *, probe: bool) -> bool:
-    """Whether a session is given up after a fault, although others may well be served: a balancer
-    may send it to an instance that is gone. The breaker's probe failed in it, or so many requests,
-    each begun after the last had failed; one blip that many requests met at once is one fault."""
-    return probe or faults >= MOST_SESSION_FAULTS
-
-
-_NO_SIGN_OF_LIFE = {
-    *_OF_SESSIONS,
+_FAILED_CHECKS = {
+    *_SESSION_FAILURES,
     FailureKind.BROKEN,
     FailureKind.UNREADABLE,
     FailureKind.REFUSED,
 }
 
 
-def survives(check: Failure | None) -> bool:
-    """Whether a session is kept whose check failed so; None: nothing came in time. An error, a wish
-    to wait (429) or for credentials is a sign of life; an address that cannot be reached says
-    nothing about the session."""
-    if check is None or check.kind in _NO_SIGN_OF_LIFE:
+def decide(failure: Failure, context: RetryContext, *, backoff: float) -> Decision:
+    """Decide what to do. `backoff` is the default delay; the server's Retry-After replaces it."""
+    action = connection_action(failure.kind, context)
+    may = may_retry(failure, context.policy, repeatable=context.repeatable)
+    if failure.kind in _REMEDIES:  # the server asked for the remedy, unless its response was lost
+        may = action is not ConnectionAction.KEEP and (
+            may or failure.delivery is not Delivery.UNKNOWN
+        )
+    if _uses_other_endpoint(failure, context, action, may=may):
+        return Decision(action, 0.0, use_other_endpoint=True)
+    delay = _retry_delay(failure, backoff)
+    if not may or context.retries_left <= 0 or delay >= context.time_left:
+        return Decision(action, None)
+    return Decision(action, delay, costs_budget=failure.kind in _OUTAGES)
+
+
+def connection_action(kind: FailureKind, context: RetryContext) -> ConnectionAction:
+    """What happens to the connection, whether the call is retried or not."""
+    if kind is FailureKind.SESSION_LOST:
+        return ConnectionAction.REPLACE
+    if kind is FailureKind.SESSION_UNCERTAIN:
+        return ConnectionAction.CHECK
+    if (
+        kind is FailureKind.BROKEN
+        and context.session_stuck
+        and ConnectionAction.REPLACE not in context.tried
+    ):
+        return ConnectionAction.REPLACE
+    if kind in _DUPLEX_ENDS and context.transport is TransportKind.DUPLEX:
+        return ConnectionAction.REPLACE
+    remedy = _REMEDIES.get(kind, ConnectionAction.KEEP)
+    return ConnectionAction.KEEP if remedy in context.tried else remedy
+
+
+def may_retry(failure: Failure, policy: RetryPolicy, *, repeatable: bool) -> bool:
+    """Whether sending the call again cannot run the tool twice, or the policy accepts that."""
+    match failure.delivery:
+        case Delivery.NOT_SENT:
+            return failure.kind is not FailureKind.EXITED
+        case Delivery.REFUSED:
+            return failure.kind in (FailureKind.SESSION_LOST, FailureKind.THROTTLED)
+        case Delivery.UNKNOWN if failure.kind is FailureKind.UNREADABLE:
+            return False  # the same request would get the same unreadable response
+        case Delivery.ANSWERED if failure.kind is not FailureKind.SESSION_UNCERTAIN:
+            return False  # the response is the outcome
+        case _:
+            return policy is RetryPolicy.ALWAYS or (policy is RetryPolicy.SAFE and repeatable)
+
+
+def is_session_stuck(faults: int, *, probe: bool) -> bool:
+    """Whether to give up a session after a fault, even if the server serves other sessions.
+
+    A load balancer may route the session to an instance that is gone. A session is stuck if the
+    breaker's probe failed in it, or after `MAX_SESSION_FAULTS` faults. A fault counts only if its
+    request began after the previous fault: one blip that hits many requests is one fault.
+    """
+    return probe or faults >= MAX_SESSION_FAULTS
+
+
+def session_survives(check: Failure | None) -> bool:
+    """Whether to keep a session after a failed check; None: the check timed out.
+
+    An error, a 429 or a request for credentials shows that the session works. An endpoint that
+    cannot be reached says nothing about the session.
+    """
+    if check is None or check.kind in _FAILED_CHECKS:
         return False
     return check.kind is not FailureKind.THROTTLED or check.status == 429
 
 
-def _goes_elsewhere(failure: Failure, standing: Standing, step: Step, *, may: bool) -> bool:
-    """What one address has refused provably did not run, so another may be asked."""
-    if not standing.elsewhere or standing.time_left <= 0 or failure.kind not in _OF_ITS_ADDRESS:
+def _uses_other_endpoint(
+    failure: Failure, context: RetryContext, action: ConnectionAction, *, may: bool
+) -> bool:
+    """A call that one endpoint refused provably did not run, so another endpoint may get it."""
+    if (
+        not context.has_other_endpoint
+        or context.time_left <= 0
+        or failure.kind not in _ENDPOINT_FAILURES
+    ):
         return False
     did_not_run = failure.delivery in (Delivery.NOT_SENT, Delivery.REFUSED)
-    return step in (Step.KEEP, Step.REPLACE) and (may or did_not_run)
+    return action in (ConnectionAction.KEEP, ConnectionAction.REPLACE) and (may or did_not_run)
 
 
-def _wait(failure: Failure, backoff: float) -> float:
-    if failure.kind in MENDED:
+def _retry_delay(failure: Failure, backoff: float) -> float:
+    if failure.kind in REMEDIED_IN_PLACE:
         return 0.0
     if failure.retry_after is not None:
-        return max(failure.retry_after, LEAST_PAUSE)
+        return max(failure.retry_after, MIN_PAUSE)
     return backoff

@@ -1,1 +1,1 @@
-"""What stands behind `Runtime`: finding a tool, speaking for a principal, following an edit."""
+"""The private parts of `Runtime`."""

@@ -1,4 +1,4 @@
-"""What a user can say about a runtime, beside where its servers are described."""
+"""The options of `Runtime`, and which part of it each one configures."""
 
 from __future__ import annotations
 
@@ -6,69 +6,71 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from toolkeep._catalogue.builtin import builtin
-from toolkeep._engine.inputs import Answers
-from toolkeep._rules.budget import Backoff
-from toolkeep._rules.classify import SessionRow
-from toolkeep._runtime.gate import Filter, PermissionsGiven
-from toolkeep._runtime.speaking import HeaderProvider
+from toolkeep._client.server_requests import RequestHandlerOption
+from toolkeep._rules.backoff import Backoff
+from toolkeep._rules.classify import SessionLostRule
+from toolkeep._runtime.access_policy import Filter, PermissionsOption
+from toolkeep._runtime.builtin import builtin_server
+from toolkeep._runtime.caller import HeaderProvider
 from toolkeep.auth import Authorizer
 from toolkeep.config import Approvals
 from toolkeep.errors import ConfigError
-from toolkeep.stores import SessionStore
-from toolkeep.stores.results import ResultStore
+from toolkeep.state import Store
 
 if TYPE_CHECKING:
-    from toolkeep._engine.setup import ResponseCacheStore
-    from toolkeep.config.inputs import Inputs
+    from toolkeep.config.resolve import Inputs
 
 
-class Options(TypedDict, total=False):
-    """All of them may be left out."""
+class RuntimeOptions(TypedDict, total=False):
+    """All are optional."""
 
     strict: bool
-    """One server that cannot be opened, or whose configuration is wrong, fails the opening.
-    Otherwise it is tried again, or set aside."""
+    """Fail if one server cannot be opened or is configured wrongly, and refuse a list whose pages
+    repeat. Otherwise the server is tried again in the background, or skipped, and the list is used
+    as far as it was read, with a warning."""
     functions: Iterable[Callable[..., Any]] | None
-    """These join the catalogue as a server named `builtin`, with `echo` and `chat_log`."""
-    permissions: PermissionsGiven | None
-    """Who may see and call what: from principals to patterns of tools, or a function."""
+    """Python functions to offer as tools of a server `builtin`, beside `echo` and `chat_log`."""
+    permissions: PermissionsOption | None
+    """Who may see and call what: patterns of tools by principal, or a function."""
     filter: Filter | None
     """Which tools are offered in which context."""
     header_provider: HeaderProvider | None
-    """Headers from a context and a server's name, under those of the context."""
+    """Gives headers for a context and a server's name. Headers of the context override them."""
     auth: Authorizer | None
-    """Who gives requests their credentials, for each principal."""
-    store: SessionStore | None
-    """Where sessions are kept that other processes may take up."""
+    """Adds credentials to requests, for each principal."""
+    state: str | Store | None
+    """What processes share: a store, or its URL. None: TOOLKEEP_STATE, then `state` of the
+    configuration, then nothing."""
+    keys: Sequence[str | bytes] | None
+    """Encrypt what is in the store. The first key encrypts, all decrypt."""
+    session_owner: str | None
+    """Whose the sessions of calls without a principal are. With a name, a store keeps them also
+    where an authorizer gives their credentials."""
     terminate_on_close: bool | None
     client_info: Mapping[str, str] | None
-    session_rows: Sequence[SessionRow]
-    sampling: Answers | None
-    elicitation: Answers | None
-    roots: Answers | Sequence[str | Path] | None
-    cache: ResponseCacheStore | None
-    results: ResultStore | None
-    """Where results are kept that may be used again (`cache_results`). None: in memory, 64 MiB."""
-    live: bool
-    """Hear of changed lists as they change: over HTTP that takes a stream for each server."""
-    follow: bool
-    """Apply edits of the configuration's file as they are made."""
+    session_lost_rules: Sequence[SessionLostRule]
+    sampling: RequestHandlerOption | None
+    elicitation: RequestHandlerOption | None
+    roots: RequestHandlerOption | Sequence[str | Path] | None
+    listen: bool
+    """Receive change notifications. Over HTTP this takes one stream per server."""
+    auto_reload: bool
+    """Apply edits of the configuration file as they are made."""
     env: Mapping[str, str] | None
     cwd: Path | str | None
     inputs: Inputs | None
     approvals: Approvals | None
     parallel: bool
-    """Open servers at the same time, which is the default, or one after the other."""
+    """Open servers in parallel (the default) or one after the other."""
     connect_timeout: float
     cleanup_timeout: float
     health_interval: float | None
-    """Seconds between two looks at whether a server is alive. None: never."""
+    """Seconds between two health checks of a server. None: never."""
     backoff: Backoff | None
-    """Between two tries to open a server. None: only `reconnect` tries again."""
+    """Delays between tries to open a server. None: only `reconnect` tries again."""
 
 
-OF_GROUP = (
+GROUP_OPTIONS = (
     "strict",
     "parallel",
     "connect_timeout",
@@ -76,29 +78,37 @@ OF_GROUP = (
     "health_interval",
     "backoff",
 )
-OF_CLIENTS = ("auth", "client_info", "session_rows", "store", "terminate_on_close", "cache")
-OF_QUESTIONS = ("sampling", "elicitation", "roots")
-OF_SOURCES = ("env", "cwd", "inputs", "approvals", "strict")
+CLIENT_OPTIONS = (
+    "strict",
+    "auth",
+    "client_info",
+    "session_lost_rules",
+    "session_owner",
+    "terminate_on_close",
+)
+HANDLER_OPTIONS = ("sampling", "elicitation", "roots")
+CONFIG_OPTIONS = ("env", "cwd", "inputs", "approvals", "strict")
 
 
-def checked(options: Options) -> dict[str, Any]:
-    known = Options.__optional_keys__
+def check_options(options: RuntimeOptions) -> dict[str, Any]:
+    known = RuntimeOptions.__optional_keys__
     for key in options:
         if key not in known:
-            remedy = f"There are: {', '.join(sorted(known))}"
+            remedy = f"Known: {', '.join(sorted(known))}"
             raise ConfigError("there is no such option", remedy=remedy, key=key)
     return dict(options)
 
 
-def functions_of(options: Mapping[str, Any]) -> tuple[Callable[..., Any], ...] | None:
-    """Checked, and kept for every opening."""
+def check_functions(options: Mapping[str, Any]) -> tuple[Callable[..., Any], ...] | None:
+    """The functions as a tuple, since an iterator serves one opening only. Raises `ConfigError` for
+    what cannot be a tool."""
     functions = options.get("functions")
     if functions is None:
         return None
     kept = tuple(functions)
-    builtin(kept)
+    builtin_server(kept)
     return kept
 
 
-def chosen(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def select_options(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: options[name] for name in names if name in options}

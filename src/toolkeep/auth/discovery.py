@@ -1,9 +1,8 @@
-"""Which authorization server protects an MCP server, and what it offers.
+"""Discovery: which authorization server protects an MCP server, and what it supports.
 
-Readers of WWW-Authenticate (RFC 9110), protected resource metadata (RFC 9728) and authorization
-server metadata (RFC 8414, OpenID Connect Discovery), and `discover`, which asks for them in the
-order of the MCP specification. The issuer of a document must be the one whose URL was asked: a
-document that names another is never used.
+Parses WWW-Authenticate (RFC 9110), protected resource metadata (RFC 9728) and authorization server
+metadata (RFC 8414, OpenID Connect Discovery). `discover` requests them in the order of the MCP
+specification. A document must name the issuer whose URL was requested; otherwise it is rejected.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ from typing import Any, Protocol, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from toolkeep._rules.egress import EgressPolicy, NamedBy, check_host
-from toolkeep._wire.egress import Answer, EgressRefused, FetchFailed, is_configured
+from toolkeep._transport.egress import EgressRefused, FetchFailed, FetchResponse, is_configured
 from toolkeep.auth.authorizer import OAuthError
 from toolkeep.config import redact_url
 
 MAX_CHALLENGE = 8192
+"""Characters of a WWW-Authenticate header that are parsed."""
 MAX_SCOPES = 100
-RESOURCE, SERVER = "resource metadata", "authorization server metadata"
-"""Steps, as errors name them."""
+RESOURCE, SERVER, ISSUER = "resource metadata", "authorization server metadata", "issuer"
+"""The steps of discovery, as error messages name them."""
 
 _WELL_KNOWN_RESOURCE = "/.well-known/oauth-protected-resource"
 _WELL_KNOWN_SERVER = "/.well-known/oauth-authorization-server"
@@ -31,7 +31,7 @@ _WELL_KNOWN_OPENID = "/.well-known/openid-configuration"
 
 
 class Fetch(Protocol):
-    """`toolkeep._wire.egress.fetch`, with trust and proxy bound to it."""
+    """`toolkeep._transport.egress.fetch`, with TLS trust and proxy already bound."""
 
     async def __call__(
         self,
@@ -41,7 +41,7 @@ class Fetch(Protocol):
         policy: EgressPolicy,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> Answer: ...
+    ) -> FetchResponse: ...
 
 
 # -- challenges ---------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ _PART = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BearerChallenge:
-    """What a server says about the token it wants."""
+    """The parameters of a Bearer challenge: which token the server requires."""
 
     error: str = ""
     description: str = ""
@@ -64,7 +64,7 @@ class BearerChallenge:
 
 
 def challenges(header: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each scheme of a WWW-Authenticate header, in lower case, with its parameters."""
+    """Yield each scheme of a WWW-Authenticate header, in lower case, with its parameters."""
     scheme, parameters, position = "", dict[str, str](), 0
     text = header[:MAX_CHALLENGE]
     while (part := _PART.match(text, position)) is not None:
@@ -82,7 +82,7 @@ def challenges(header: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def bearer_challenge(header: str) -> BearerChallenge:
-    """The Bearer challenge that says most; an empty one if there is none."""
+    """The most detailed Bearer challenge of the header; an empty one if there is none."""
     found = [given for scheme, given in challenges(header) if scheme in ("bearer", "dpop")]
     given = next((one for one in found if "resource_metadata" in one or "error" in one), None)
     given = given or (found[0] if found else {})
@@ -99,7 +99,7 @@ def scopes_of(text: str) -> tuple[str, ...]:
 
 
 def shown(text: str) -> str:
-    """A server's words, fit for a message of ours."""
+    """Text from a server, shortened and without control characters, for an error message."""
     return "".join(c for c in text[:200] if c.isprintable())
 
 
@@ -121,7 +121,7 @@ def canonical_resource(url: str) -> str:
 
 
 def resource_metadata_urls(url: str, named: str = "") -> list[str]:
-    """Where to ask: the URL that a challenge names, then by path, then at the root."""
+    """The URLs to try, in order: the one that the challenge names, by path, at the root."""
     base, path = _base(url), urlsplit(url).path.rstrip("/")
     found = [named, f"{base}{_WELL_KNOWN_RESOURCE}{path}", f"{base}{_WELL_KNOWN_RESOURCE}"]
     return [one for one in dict.fromkeys(found) if one]
@@ -130,13 +130,13 @@ def resource_metadata_urls(url: str, named: str = "") -> list[str]:
 def read_resource_metadata(
     document: Mapping[str, Any], url: str, resource: str = ""
 ) -> ResourceMetadata:
-    """The metadata of the MCP server at `url`. `resource`: what the user says it is called."""
+    """Check that the document is about `url`, or about the `resource` that the user configured."""
     named = _text(document, "resource")
     if named and named != resource and not _covers(named, url):
         raise OAuthError(
             RESOURCE,
-            f"it describes {shown(redact_url(named))}, not {redact_url(url)}",
-            remedy="Use the URL that it names, or set 'resource' if that is what it should be",
+            f"the document describes {shown(redact_url(named))}, not {redact_url(url)}",
+            remedy="Use the URL that it names, or set 'resource' to that URL if it is right",
         )
     return ResourceMetadata(
         resource=named,
@@ -146,13 +146,13 @@ def read_resource_metadata(
 
 
 def _covers(resource: str, url: str) -> bool:
-    """Same origin, and the path is the same or one above."""
+    """Whether both have the same origin, and the path of `resource` contains that of `url`."""
     try:
-        above, path = urlsplit(resource).path.rstrip("/"), urlsplit(url).path.rstrip("/")
+        parent, path = urlsplit(resource).path.rstrip("/"), urlsplit(url).path.rstrip("/")
         same = _base(resource) == _base(url)
     except ValueError:
         return False
-    return same and (path == above or path.startswith(f"{above}/"))
+    return same and (path == parent or path.startswith(f"{parent}/"))
 
 
 # -- authorization server metadata ----------------------------------------------------------------
@@ -160,7 +160,7 @@ def _covers(resource: str, url: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ServerMetadata:
-    """What an authorization server says about itself, checked."""
+    """The metadata of an authorization server, after `read_server_metadata` has checked it."""
 
     issuer: str
     authorization_endpoint: str
@@ -190,14 +190,14 @@ def server_metadata_urls(issuer: str) -> list[str]:
 def read_server_metadata(
     document: Mapping[str, Any], issuer: str, *, slash_is_optional: bool = False
 ) -> ServerMetadata:
-    """Check the issuer and the endpoints. `slash_is_optional` for the lone slash of an origin."""
+    """Check the issuer and the endpoints. `slash_is_optional`: ignore a trailing slash."""
     named = _text(document, "issuer")
     same = named == issuer or (slash_is_optional and named.rstrip("/") == issuer.rstrip("/"))
     if not same:
         raise OAuthError(
-            SERVER,
+            ISSUER,
             f"the document of {redact_url(issuer)} names the issuer {shown(named)!r}",
-            remedy="If that one is right, set 'issuer' to it; otherwise do not log in here",
+            remedy="If that issuer is right, set 'issuer' to it; otherwise do not log in",
         )
     metadata = ServerMetadata(
         issuer=named,
@@ -222,13 +222,13 @@ def require_pkce(metadata: ServerMetadata) -> None:
     if "S256" not in metadata.challenge_methods:
         raise OAuthError(
             SERVER,
-            f"{shown(metadata.issuer)} does not offer PKCE with S256, which MCP demands",
+            f"{shown(metadata.issuer)} does not offer PKCE with S256, which MCP requires",
             remedy="Its operator must list S256 in code_challenge_methods_supported",
         )
 
 
 def default_endpoints(url: str) -> ServerMetadata:
-    """What the specification of 2025-03-26 assumes of a server without any metadata."""
+    """The endpoints that MCP 2025-03-26 prescribes for a server without metadata."""
     base = _base(url)
     return ServerMetadata(
         issuer=base,
@@ -239,7 +239,7 @@ def default_endpoints(url: str) -> ServerMetadata:
     )
 
 
-# -- asking -------------------------------------------------------------------------------------
+# -- requests -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class Discovered:
     resource: ResourceMetadata | None
     server: ServerMetadata
     policy: EgressPolicy
-    """Widened by where the MCP server itself was reached."""
+    """Also allows the address range at which the MCP server itself was reached."""
 
 
 async def discover(
@@ -261,8 +261,8 @@ async def discover(
 ) -> Discovered:
     """Find the authorization server of the MCP server at `url`. Raises `OAuthError`.
 
-    `issuer` and `resource` are the user's: metadata comes from that issuer and no other, and the
-    server may call itself by that resource.
+    `issuer` and `resource` come from the user's configuration: only that issuer is trusted, and
+    the server's metadata may name that resource.
     """
     named = challenge.resource_metadata if challenge else ""
     document, policy = await _first(
@@ -273,7 +273,9 @@ async def discover(
         return Discovered(None, await _legacy(url, fetch, policy), policy)
     wanted = issuer or next(iter(found.authorization_servers), "") if found else issuer
     if not wanted:
-        raise OAuthError(RESOURCE, "it names no authorization server", remedy="Set 'issuer'")
+        raise OAuthError(
+            RESOURCE, "the document names no authorization server", remedy="Set 'issuer'"
+        )
     return Discovered(found, await server_metadata(wanted, fetch, policy), policy)
 
 
@@ -281,7 +283,7 @@ async def server_metadata(issuer: str, fetch: Fetch, policy: EgressPolicy) -> Se
     check_url(issuer, "issuer")
     document, _ = await _first(SERVER, server_metadata_urls(issuer), fetch, policy)
     if document is None:
-        raise OAuthError(SERVER, f"{shown(redact_url(issuer))} publishes none")
+        raise OAuthError(SERVER, f"{shown(redact_url(issuer))} publishes no metadata")
     return read_server_metadata(document, issuer)
 
 
@@ -296,25 +298,25 @@ async def _legacy(url: str, fetch: Fetch, policy: EgressPolicy) -> ServerMetadat
 async def _first(
     step: str, urls: list[str], fetch: Fetch, policy: EgressPolicy, *, inherit: bool = False
 ) -> tuple[Mapping[str, Any] | None, EgressPolicy]:
-    """The first document that is there. A fault matters only if none is: it proves nothing."""
-    from mcp_types.version import LATEST_PROTOCOL_VERSION  # slow, and a refresh needs none of it
+    """The first document found. A failed request raises only if no URL has a document."""
+    from mcp_types.version import LATEST_PROTOCOL_VERSION  # slow import, not needed for a refresh
 
     fault: OAuthError | None = None
     headers = {"accept": "application/json", "mcp-protocol-version": LATEST_PROTOCOL_VERSION}
     for url in urls:
         try:
-            answer = await fetch("GET", url, policy=policy, headers=headers)
+            response = await fetch("GET", url, policy=policy, headers=headers)
         except EgressRefused as refused:
             raise OAuthError(step, str(refused)) from None
         except FetchFailed as failed:
             fault = OAuthError(step, str(failed), transient=True)
             continue
-        if inherit and url == answer.url and is_configured(url, policy):
-            policy = policy.reached(answer.peer)
-        if answer.status >= 500 or answer.status == 429:
-            problem = f"{redact_url(url)} answered {answer.status}"
+        if inherit and url == response.url and is_configured(url, policy):
+            policy = policy.reached(response.peer)
+        if response.status >= 500 or response.status == 429:
+            problem = f"{redact_url(url)} answered {response.status}"
             fault = OAuthError(step, problem, transient=True)
-        elif answer.status == 200 and (document := json_object(answer.body)) is not None:
+        elif response.status == 200 and (document := json_object(response.body)) is not None:
             return document, policy
     if fault is not None:
         raise fault
@@ -363,7 +365,7 @@ def _endpoint(document: Mapping[str, Any], key: str) -> str:
 
 
 def check_url(url: str, key: str) -> None:
-    """A person's browser opens the authorization endpoint: nothing but http(s) may be in it."""
+    """Accept only a plain http(s) URL: a browser opens the authorization endpoint."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -374,14 +376,17 @@ def check_url(url: str, key: str) -> None:
         raise OAuthError(SERVER, f"the {key} is not an http(s) URL: {shown(redact_url(url))!r}")
 
 
-def check_browser_url(url: str, policy: EgressPolicy) -> None:
-    """Judge, by its name, a host to which a person's browser is about to be sent."""
+def check_browser_url(url: str, policy: EgressPolicy, what: str) -> None:
+    """Check the host, by its name, before a browser is sent to it."""
     parts = urlsplit(url)
-    configured = is_configured(url, policy)
+    try:
+        configured = is_configured(url, policy)
+    except EgressRefused as refused:
+        raise OAuthError(SERVER, f"{what} is refused: {refused.reason}") from None
     named_by = NamedBy.CONFIGURATION if configured else NamedBy.SERVER
     reason = check_host(parts.scheme, parts.hostname or "", policy, named_by)
     may_be_plain = configured or policy.ranges or policy.allow
     if not reason and parts.scheme == "http" and not may_be_plain:
-        reason = "a browser is sent to a public host only with https"
+        reason = "a public host must use https"
     if reason:
-        raise OAuthError(SERVER, f"the authorization endpoint is refused: {reason}")
+        raise OAuthError(SERVER, f"{what} is refused: {reason}")

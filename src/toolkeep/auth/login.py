@@ -1,8 +1,8 @@
-"""Login in two halves, and by device code; logout.
+"""Login with a browser or a device code, and logout.
 
-`begin_login` finds the authorization server, chooses a client and returns the URL for a browser.
-`complete_login` takes the callback, in any process that shares the storage: all that it needs is
-stored under the login's `state`, for ten minutes, and taken from there once.
+`begin_login` discovers the authorization server, chooses a client and returns the URL to open.
+`complete_login` takes the callback, in any process that shares the storage: everything it needs is
+stored under the login's `state` for ten minutes, and can be used once.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from toolkeep._rules.egress import EgressPolicy
-from toolkeep._wire.egress import FetchFailed
-from toolkeep.auth.authorizer import HEADER, OAuthError
+from toolkeep._transport.egress import FetchFailed
+from toolkeep.auth.authorizer import ANY_PRINCIPAL, HEADER, LoginRequest, OAuthError
 from toolkeep.auth.discovery import (
     BearerChallenge,
     Discovered,
@@ -33,17 +33,7 @@ from toolkeep.auth.discovery import (
     server_metadata,
     shown,
 )
-from toolkeep.auth.grants import (
-    Grant,
-    GrantKey,
-    Tokens,
-    forget_client,
-    load_client,
-    post_form,
-    read_tokens,
-    save_client,
-    token_error,
-)
+from toolkeep.auth.grants import Grant, GrantKey
 from toolkeep.auth.oauth import (
     AUTHORIZATION,
     OAuth,
@@ -54,13 +44,23 @@ from toolkeep.auth.oauth import (
     resource_for,
     select_scopes,
 )
-from toolkeep.auth.registration import DEVICE_GRANT, OAuthClient, known_client, register
-from toolkeep.auth.storage import Storage
-from toolkeep.config.urls import is_loopback
+from toolkeep.auth.registration import (
+    DEVICE_GRANT,
+    OAuthClient,
+    bind_client,
+    forget_client,
+    known_client,
+    load_client,
+    register,
+    save_client,
+)
+from toolkeep.auth.storage import LoginStorage
+from toolkeep.auth.tokens import Tokens, post_form, read_tokens, token_error
+from toolkeep.config.fields import is_loopback
+from toolkeep.state import Store
 
 __all__ = [
     "DeviceLogin",
-    "LoginRequest",
     "begin_device_login",
     "begin_login",
     "complete_device_login",
@@ -70,28 +70,17 @@ __all__ = [
 ]
 
 LIFETIME = 600.0
-"""Seconds between the two halves of a login."""
+"""Seconds in which a login must be completed."""
 TOKEN, DEVICE = "code exchange", "device authorization"
-SLOWER = 5.0
-"""Seconds that `slow_down` adds between two polls (RFC 8628)."""
-LONGEST_INTERVAL = 60.0
-ANYONE: Final = object()
-_PROBE = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-
-
-@dataclass(frozen=True, slots=True)
-class LoginRequest:
-    """A login that has begun. Open `url` in the person's browser before `expires`."""
-
-    url: str
-    state: str = field(repr=False)
-    expires: float
-    """Seconds since the epoch."""
+"""The steps of a login, as error messages name them."""
+MIN_POLL_INTERVAL, POLL_INTERVAL, MAX_POLL_INTERVAL = 1.0, 5.0, 60.0
+"""Seconds between two polls for a device login. `slow_down` adds the usual ones (RFC 8628)."""
+_PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLogin:
-    """A login by code: show the person `verification_uri` and `user_code`."""
+    """A login by device code: show the user `verification_uri` and `user_code`."""
 
     user_code: str
     verification_uri: str
@@ -104,7 +93,7 @@ class DeviceLogin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pending:
-    """What the second half of a login needs."""
+    """The stored state of a login that has begun: what completing it needs."""
 
     key: GrantKey
     client: OAuthClient
@@ -129,7 +118,7 @@ class _Pending:
         return cls(key=key, client=client, **found)
 
 
-# -- first half ---------------------------------------------------------------------------------
+# -- begin --------------------------------------------------------------------------------------
 
 
 async def begin_login(
@@ -139,21 +128,22 @@ async def begin_login(
     redirect_uri: str,
     scopes: tuple[str, ...] = (),
 ) -> LoginRequest:
-    """Prepare a login and say which URL to open; `scopes` are asked for in addition.
+    """Prepare a login and return the URL to open. `scopes` are requested in addition.
 
     Raises `OAuthError`.
     """
     _check_redirect(redirect_uri)
-    found, previous, wanted = await _prepared(oauth, principal, scopes)
+    store = await oauth.grants.storage.open(to_log_in=True)
+    found, previous, wanted = await _prepare(oauth, principal, scopes)
     if not found.server.authorization_endpoint:
-        raise OAuthError(AUTHORIZATION, f"{found.server.issuer} names no authorization endpoint")
+        raise OAuthError(AUTHORIZATION, f"{found.server.issuer} has no authorization endpoint")
     require_pkce(found.server)
-    check_browser_url(found.server.authorization_endpoint, found.policy)
+    where = found.server.authorization_endpoint
+    check_browser_url(where, found.policy, "the authorization endpoint")
     client = await _client(oauth, found, redirect_uri, wanted)
     pending = _pending(oauth, principal, found, client, wanted, previous, redirect_uri)
     state = secrets.token_urlsafe(32)
-    storage = oauth.grants.storage
-    await storage.put(_login_key(state), pending.to_bytes(), ttl=LIFETIME)
+    await store.put(_login_key(state), pending.to_bytes(), ttl=LIFETIME)
     url = authorization_url(
         found.server.authorization_endpoint,
         client,
@@ -167,16 +157,32 @@ async def begin_login(
 
 
 def _check_redirect(uri: str) -> None:
-    """A code must not cross a network in the clear."""
+    """Reject plain http to another host: it would expose the authorization code."""
     parts = urlsplit(uri)
     if not parts.scheme or (parts.scheme == "http" and not is_loopback(parts.hostname or "")):
-        problem = "the redirect URI is neither https nor on this machine"
+        problem = "the redirect URI must use https or a loopback address"
         raise OAuthError(AUTHORIZATION, problem, remedy="Use https, or http://127.0.0.1")
 
 
-async def _prepared(
+async def _prepare(
     oauth: OAuth, principal: str | None, scopes: tuple[str, ...]
 ) -> tuple[Discovered, Grant | None, tuple[str, ...]]:
+    settings = oauth.settings
+    found, challenge = await find_authorization_server(oauth)
+    try:
+        previous = await oauth.grants.stored(settings.key(principal))
+    except OAuthError:  # unreadable, and about to be replaced
+        previous = None
+    if previous is not None and previous.client.issuer != found.server.issuer:
+        previous = None
+    earlier = () if previous is None else (*previous.requested, *previous.wanted)
+    configured = (*settings.scopes, *scopes)
+    wanted = select_scopes(configured, challenge, found.resource, found.server, earlier)
+    return found, previous, wanted
+
+
+async def find_authorization_server(oauth: OAuth) -> tuple[Discovered, BearerChallenge]:
+    """The authorization server, and what the MCP server asks for. Raises `OAuthError`."""
     settings = oauth.settings
     challenge, policy = await _probe(oauth, oauth.policy)
     found = await discover(
@@ -187,67 +193,41 @@ async def _prepared(
         issuer=settings.issuer,
         resource=settings.resource,
     )
-    try:
-        previous = await oauth.grants.stored(settings.key(principal))
-    except OAuthError:  # it cannot be read, and is about to be replaced
-        previous = None
-    if previous is not None and previous.client.issuer != found.server.issuer:
-        previous = None
-    before = () if previous is None else (*previous.requested, *previous.wanted)
-    mine = (*settings.scopes, *scopes)
-    wanted = select_scopes(mine, challenge, found.resource, found.server, before)
-    return found, previous, wanted
+    return found, challenge
 
 
 async def _probe(oauth: OAuth, policy: EgressPolicy) -> tuple[BearerChallenge, EgressPolicy]:
-    """Ask the MCP server, without credentials, what it wants."""
+    """Send a request without credentials, to get the MCP server's challenge."""
     headers = {
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",
     }
     url = oauth.settings.url
     try:
-        answer = await oauth.fetch("POST", url, policy=policy, headers=headers, body=_PROBE)
+        response = await oauth.fetch("POST", url, policy=policy, headers=headers, body=_PING)
     except FetchFailed as failed:
         raise OAuthError("the MCP server", str(failed), transient=True) from None
-    said = answer.headers.get(HEADER, "") if answer.status in (401, 403) else ""
-    return bearer_challenge(said), policy.reached(answer.peer)
+    header = response.headers.get(HEADER, "") if response.status in (401, 403) else ""
+    return bearer_challenge(header), policy.reached(response.peer)
 
 
 async def _client(
     oauth: OAuth, found: Discovered, redirect_uri: str, scopes: tuple[str, ...]
 ) -> OAuthClient:
-    """The client for this issuer: known, registered before, or registered now."""
-    settings, storage = oauth.settings.client, oauth.grants.storage
+    """The client for this issuer: configured, registered earlier, or registered now."""
+    settings, store = oauth.settings.client, await oauth.grants.storage.open()
     client = known_client(found.server, settings)
     if client is not None:
         if client.kind == "configured" and not oauth.settings.issuer:
-            await _check_binding(storage, oauth.settings.url, client)
+            await bind_client(store, oauth.settings.url, client)
         return client
-    client = await load_client(storage, found.server.issuer, redirect_uri, scopes)
+    client = await load_client(store, found.server.issuer, redirect_uri, scopes)
     if client is None:
         client = await register(
             *(found.server, settings, redirect_uri, scopes), fetch=oauth.fetch, policy=found.policy
         )
-        await save_client(storage, client)
+        await save_client(store, client)
     return client
-
-
-async def _check_binding(storage: Storage, url: str, client: OAuthClient) -> None:
-    """A configured client belongs to the issuer of its first login: its secret goes nowhere
-    else because the MCP server now names another."""
-    digest = hashlib.sha256(json.dumps([url, client.client_id]).encode()).hexdigest()
-    key, issuer = f"toolkeep:issuer:{digest}", client.issuer.encode()
-    if await storage.put(key, issuer, if_version=0) is not None:
-        return
-    bound = await storage.get(key)
-    if bound is not None and bound.value != issuer:
-        raise OAuthError(
-            "client registration",
-            f"the client belongs to {shown(bound.value.decode())}, and the MCP server now names "
-            f"{shown(client.issuer)}",
-            remedy="If that is right, set 'issuer' to it and check 'client_id'",
-        )
 
 
 def _pending(
@@ -275,29 +255,32 @@ def _pending(
     )
 
 
-# -- second half --------------------------------------------------------------------------------
+# -- complete -----------------------------------------------------------------------------------
 
 
-async def server_of(storage: Storage, callback_url: str) -> tuple[str, str | None]:
-    """The server and the principal of the login that a callback belongs to."""
-    pending, _ = await _taken(storage, read_callback(callback_url).state)
+async def server_of(storage: LoginStorage, callback_url: str) -> tuple[str, str | None]:
+    """The server and the principal whose login a callback completes."""
+    pending, _ = await _load_pending(await storage.open(), read_callback(callback_url).state)
     return pending.key.server, pending.key.principal
 
 
-async def complete_login(oauth: OAuth, callback_url: str, *, principal: object = ANYONE) -> Grant:
-    """Redeem the code of a callback and store the grant. Raises `OAuthError`.
+async def complete_login(
+    oauth: OAuth, callback_url: str, *, principal: object = ANY_PRINCIPAL
+) -> Grant:
+    """Exchange the code of a callback for tokens and store the grant. Raises `OAuthError`.
 
-    In a web application pass the `principal` of the session that brought the callback: only who
-    began a login may complete it, or one user could be given the account of another.
+    In a web application, pass the `principal` of the web session that received the callback. Then
+    only the user who began a login can complete it; otherwise an attacker could log a user in to
+    the attacker's account.
     """
     callback = read_callback(callback_url)
-    storage = oauth.grants.storage
-    pending, version = await _taken(storage, callback.state)
+    store = await oauth.grants.storage.open()
+    pending, version = await _load_pending(store, callback.state)
     if pending.key != oauth.settings.key(pending.key.principal):
         raise OAuthError(AUTHORIZATION, "the callback belongs to a login at another server")
-    if principal is not ANYONE and principal != pending.key.principal:
+    if principal is not ANY_PRINCIPAL and principal != pending.key.principal:
         raise OAuthError(AUTHORIZATION, "the callback belongs to a login of another principal")
-    if not await storage.delete(_login_key(callback.state), if_version=version):
+    if not await store.delete(_login_key(callback.state), if_version=version):
         raise _unknown_login()
     code = check_callback(callback, pending.client.issuer, pending.sends_iss)
     form = {
@@ -306,11 +289,11 @@ async def complete_login(oauth: OAuth, callback_url: str, *, principal: object =
         "redirect_uri": pending.redirect_uri,
         "code_verifier": pending.verifier,
     }
-    return await _saved(oauth, pending, await _tokens(oauth, TOKEN, pending, form))
+    return await oauth.grants.run_to_end(_redeem(oauth, TOKEN, pending, form))
 
 
-async def _taken(storage: Storage, state: str) -> tuple[_Pending, int]:
-    entry = await storage.get(_login_key(state))
+async def _load_pending(store: Store, state: str) -> tuple[_Pending, int]:
+    entry = await store.get(_login_key(state))
     if entry is None:
         raise _unknown_login()
     return _Pending.from_bytes(entry.value), entry.version
@@ -319,8 +302,8 @@ async def _taken(storage: Storage, state: str) -> tuple[_Pending, int]:
 def _unknown_login() -> OAuthError:
     return OAuthError(
         AUTHORIZATION,
-        "the callback belongs to no login that is under way",
-        remedy="Begin again: a login may be completed once, within ten minutes",
+        "no login is waiting for this callback",
+        remedy="Begin again: a login can be completed once, within ten minutes",
     )
 
 
@@ -329,18 +312,18 @@ def _login_key(state: str) -> str:
 
 
 async def _tokens(oauth: OAuth, step: str, pending: _Pending, form: Mapping[str, str]) -> Tokens:
-    asked = {**form, "resource": pending.resource} if pending.resource else dict(form)
+    fields = {**form, "resource": pending.resource} if pending.resource else dict(form)
     now, client = time.time(), oauth.settings.client
     policy = _policy(oauth, pending)
     url = pending.token_endpoint
     try:
-        answer = await post_form(
-            *(step, url, asked, pending.client, client), fetch=oauth.fetch, policy=policy, now=now
+        response = await post_form(
+            *(step, url, fields, pending.client, client), fetch=oauth.fetch, policy=policy, now=now
         )
-        return read_tokens(step, answer, now)
+        return read_tokens(step, response, now)
     except OAuthError as error:
         if error.error == "invalid_client":
-            await forget_client(oauth.grants.storage, pending.client)
+            await forget_client(await oauth.grants.storage.open(), pending.client)
         raise
 
 
@@ -348,8 +331,8 @@ def _policy(oauth: OAuth, pending: _Pending) -> EgressPolicy:
     return _grant(pending, Tokens("-", "", None, None)).policy(oauth.policy)
 
 
-async def _saved(oauth: OAuth, pending: _Pending, tokens: Tokens) -> Grant:
-    grant = _grant(pending, tokens)
+async def _redeem(oauth: OAuth, step: str, pending: _Pending, form: Mapping[str, str]) -> Grant:
+    grant = _grant(pending, await _tokens(oauth, step, pending, form))
     await oauth.grants.save(grant)
     return grant
 
@@ -379,10 +362,11 @@ async def begin_device_login(
     oauth: OAuth, principal: str | None = None, *, scopes: tuple[str, ...] = ()
 ) -> DeviceLogin:
     """Begin a login on another device (RFC 8628). Raises `OAuthError`."""
-    found, previous, wanted = await _prepared(oauth, principal, scopes)
+    await oauth.grants.storage.open(to_log_in=True)
+    found, previous, wanted = await _prepare(oauth, principal, scopes)
     url = found.server.device_authorization_endpoint
     if not url:
-        problem = f"{found.server.issuer} offers no login by device code"
+        problem = f"{found.server.issuer} does not support login by device code"
         raise OAuthError(DEVICE, problem, remedy="Log in with a browser")
     client = await _client(oauth, found, "", wanted)
     pending = _pending(oauth, principal, found, client, wanted, previous)
@@ -390,53 +374,54 @@ async def begin_device_login(
     if pending.resource:
         form["resource"] = pending.resource
     now, settings = time.time(), oauth.settings.client
-    answer = await post_form(
+    response = await post_form(
         *(DEVICE, url, form, client, settings), fetch=oauth.fetch, policy=found.policy, now=now
     )
-    document = json_object(answer.body)
-    if answer.status != 200 or document is None or "error" in document:
-        raise token_error(DEVICE, answer, document or {})
-    return _device(document, pending, now)
+    document = json_object(response.body)
+    if response.status != 200 or document is None or "error" in document:
+        raise token_error(DEVICE, response, document or {})
+    return _read_device_login(document, pending, now, found.policy)
 
 
-def _device(document: Mapping[str, Any], pending: _Pending, now: float) -> DeviceLogin:
+def _read_device_login(
+    document: Mapping[str, Any], pending: _Pending, now: float, policy: EgressPolicy
+) -> DeviceLogin:
     def text(name: str) -> str:
         value = document.get(name)
         return value if isinstance(value, str) else ""
 
     def number(name: str, default: float) -> float:
         value = document.get(name)
-        return float(value) if isinstance(value, int | float) and value > 0 else default
+        return float(value) if isinstance(value, int | float) and 0 < value < 1e9 else default
 
     if not (text("device_code") and text("user_code") and text("verification_uri")):
-        raise OAuthError(DEVICE, "the answer holds no code for the person")
+        raise OAuthError(DEVICE, "the response holds no code to show to the user")
     for name in ("verification_uri", "verification_uri_complete"):
         if text(name):
             check_url(text(name), name)
+            check_browser_url(text(name), policy, "the verification address")
     return DeviceLogin(
         user_code=shown(text("user_code")),
         verification_uri=text("verification_uri"),
         verification_uri_complete=text("verification_uri_complete"),
         expires=now + min(number("expires_in", LIFETIME), 3600.0),
-        interval=min(number("interval", SLOWER), LONGEST_INTERVAL),
+        interval=max(MIN_POLL_INTERVAL, min(number("interval", POLL_INTERVAL), MAX_POLL_INTERVAL)),
         device_code=text("device_code"),
         pending=pending,
     )
 
 
 async def complete_device_login(oauth: OAuth, login: DeviceLogin) -> Grant:
-    """Wait until the person has entered the code, or it has expired. Raises `OAuthError`."""
+    """Wait until the user has entered the code, or it has expired. Raises `OAuthError`."""
     form = {"grant_type": DEVICE_GRANT, "device_code": login.device_code}
     interval = login.interval
     while time.time() < login.expires:
         await asyncio.sleep(interval)
         try:
-            return await _saved(
-                oauth, login.pending, await _tokens(oauth, DEVICE, login.pending, form)
-            )
+            return await oauth.grants.run_to_end(_redeem(oauth, DEVICE, login.pending, form))
         except OAuthError as error:
             if error.error == "slow_down":
-                interval = min(LONGEST_INTERVAL, interval + SLOWER)
+                interval = min(MAX_POLL_INTERVAL, interval + POLL_INTERVAL)
             elif error.error != "authorization_pending" and not error.transient:
                 raise
     raise OAuthError(DEVICE, "the code has expired", remedy="Begin again")
@@ -446,7 +431,7 @@ async def complete_device_login(oauth: OAuth, login: DeviceLogin) -> Grant:
 
 
 async def logout(oauth: OAuth, principal: str | None = None) -> bool:
-    """Forget a login and revoke its tokens. False: it is forgotten, and could not be revoked."""
+    """Delete a login and revoke its tokens. False: deleted, but not (all) revoked."""
     try:
         grant = await oauth.grants.remove(oauth.settings.key(principal))
     except OAuthError:
@@ -460,12 +445,12 @@ async def logout(oauth: OAuth, principal: str | None = None) -> bool:
     for kind in ("refresh_token", "access_token"):
         token = getattr(grant, kind)
         if token:
-            revoked = await _revoked(oauth, grant, url, token, kind) and revoked
+            revoked = await _revoke(oauth, grant, url, token, kind) and revoked
     return revoked
 
 
 async def _revocation_endpoint(oauth: OAuth, grant: Grant) -> str:
-    """Of an issuer that has begun to offer it since."""
+    """The issuer's current revocation endpoint; it may not have had one at login."""
     try:
         policy = grant.policy(oauth.policy)
         found = await server_metadata(grant.client.issuer, oauth.fetch, policy)
@@ -474,11 +459,11 @@ async def _revocation_endpoint(oauth: OAuth, grant: Grant) -> str:
     return found.revocation_endpoint
 
 
-async def _revoked(oauth: OAuth, grant: Grant, url: str, token: str, kind: str) -> bool:
+async def _revoke(oauth: OAuth, grant: Grant, url: str, token: str, kind: str) -> bool:
     form = {"token": token, "token_type_hint": kind}
     settings, policy = oauth.settings.client, grant.policy(oauth.policy)
     try:
-        answer = await post_form(
+        response = await post_form(
             *("revocation", url, form, grant.client, settings),
             fetch=oauth.fetch,
             policy=policy,
@@ -486,4 +471,4 @@ async def _revoked(oauth: OAuth, grant: Grant, url: str, token: str, kind: str) 
         )
     except OAuthError:
         return False
-    return answer.status == 200
+    return response.status == 200

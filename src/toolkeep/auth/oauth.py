@@ -1,8 +1,8 @@
-"""OAuth for people: what is asked of the authorization server, and the `OAuth` authorizer.
+"""OAuth for users: the authorization request and its callback, and the `OAuth` authorizer.
 
-Above are pure builders and readers: scopes, PKCE, the authorization URL, the callback. `OAuth`
-gives each request the token of its principal, refreshes it before anything else, and says
-`LoginNeeded` when only a person can help. It opens no browser: see `login`.
+The functions build and parse without I/O: scopes, PKCE, the authorization URL, the callback.
+`OAuth` adds the token of its principal to each request, refreshes it when needed, and raises
+`AuthNeeded` when a user must log in. It opens no browser: see `login`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
 
-from toolkeep._wire.egress import policy_for
-from toolkeep.auth.authorizer import AuthRequest, Challenge, LoginNeeded, OAuthError
+from toolkeep._rules.egress import EgressPolicy
+from toolkeep._transport.egress import policy_for
+from toolkeep.auth.authorizer import AuthRequest, Challenge, OAuthError, login_needed
 from toolkeep.auth.discovery import (
     MAX_SCOPES,
     BearerChallenge,
@@ -27,45 +28,57 @@ from toolkeep.auth.discovery import (
     canonical_resource,
     shown,
 )
-from toolkeep.auth.grants import ENDS, Grant, GrantKey, Grants
+from toolkeep.auth.grants import Grant, GrantKey
 from toolkeep.auth.registration import ClientSettings, OAuthClient
-from toolkeep.auth.storage import Storage
+from toolkeep.auth.storage import LoginStorage
+from toolkeep.auth.token_refresh import GrantRefresher
+from toolkeep.auth.tokens import GRANT_ENDING_ERRORS
+from toolkeep.errors import AuthNeeded
 
 __all__ = ["OAuth", "OAuthSettings"]
 
 AUTHORIZATION = "authorization"
 OFFLINE = "offline_access"
 MAX_STEP_UPS = 5
-"""Logins that one grant may cost because the server wants more scopes."""
-YOUTH, YOUTH_SHARE = 5.0, 0.25
-"""A token that is refused within these seconds of a refresh, or this share of its life, is not
-refreshed: it would not help. Short lives are rounded by servers, so the share is small."""
+"""Logins in a row that the server may demand for more scopes."""
+OWN_PARAMETERS = frozenset({"scope", "resource", "request", "request_uri", "response_mode"})
+"""Parameters that are ours to send, or not: the endpoint's own query may not add them."""
+FRESH, FRESH_SHARE = 5.0, 0.25
+"""A token that is rejected within these seconds after a refresh, or this share of its lifetime, is
+not refreshed again: it would not help. Servers round short lifetimes, so the share is small."""
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """What the user says about OAuth at one MCP server."""
+    """The user's OAuth configuration for one MCP server."""
 
     server: str
     url: str
     client: ClientSettings = field(default_factory=ClientSettings)
     scopes: tuple[str, ...] = ()
     resource: str = ""
-    """A resource indicator to send instead of the server's own, or `omit` for none."""
+    """The resource indicator to send instead of the server's own; `omit` sends none."""
     issuer: str = ""
-    """The one issuer that is trusted, whatever the server names."""
+    """The only issuer to trust, whichever the server names."""
+    redirect_uri: str = ""
+    """The callback URL of a web application."""
     allow: tuple[str, ...] = ()
-    """Of the egress policy."""
+    """Hosts that the egress policy allows."""
 
     def key(self, principal: str | None) -> GrantKey:
         return GrantKey(self.server, self.url, principal)
+
+    @property
+    def policy(self) -> EgressPolicy:
+        """The configuration names the MCP server, and the issuer if it is pinned."""
+        return policy_for(self.url, self.issuer, allow=self.allow)
 
 
 # -- scopes -------------------------------------------------------------------------------------
 
 
 def union(*several: tuple[str, ...]) -> tuple[str, ...]:
-    """Each scope once, in order, and no more than a login can reasonably ask for."""
+    """Each scope once, in order, at most `MAX_SCOPES`."""
     return tuple(dict.fromkeys(scope for scopes in several for scope in scopes))[:MAX_SCOPES]
 
 
@@ -76,10 +89,10 @@ def select_scopes(
     server: ServerMetadata,
     previous: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """The scopes to ask for: the challenge's, else the resource's, else none.
+    """The scopes to request: those of the challenge, else those of the resource metadata.
 
-    The user's own are always among them, and what earlier logins asked for. With scopes of the
-    user's own, the list of all that the resource knows is left out.
+    Always includes the configured scopes and those of earlier logins. If scopes are configured,
+    those of the resource metadata are ignored.
     """
     wanted = challenge.scopes if challenge else ()
     if not wanted and not configured and resource is not None:
@@ -92,14 +105,14 @@ def select_scopes(
 
 
 def step_up(grant: Grant, challenge: BearerChallenge) -> tuple[str, ...]:
-    """The scopes of a login that satisfies the challenge as well. Raises `OAuthError`."""
+    """The scopes for a new login that also satisfies the challenge. Raises `OAuthError`."""
     known = union(grant.requested, grant.scopes)
     wanted = union(known, challenge.scopes)
     if grant.step_ups >= MAX_STEP_UPS:
         raise OAuthError(AUTHORIZATION, f"{MAX_STEP_UPS} logins for more scopes were not enough")
     if challenge.scopes and set(challenge.scopes) <= set(grant.scopes or grant.requested):
-        said = " ".join(challenge.scopes)
-        problem = f"the server refuses a token with the scopes that it asks for ({shown(said)})"
+        scopes = shown(" ".join(challenge.scopes))
+        problem = f"the server rejects a token that has the scopes it requires ({scopes})"
         raise OAuthError(AUTHORIZATION, problem, remedy="Ask its operator what is missing")
     return wanted
 
@@ -127,8 +140,9 @@ def authorization_url(
     scopes: tuple[str, ...],
     resource: str,
 ) -> str:
-    """Where the person's browser goes. A query that the endpoint has is kept."""
-    asked = {
+    """The URL for the user's browser. Keeps the query of the endpoint, without parameters that
+    decide what is authorized and where the code goes."""
+    fields = {
         "response_type": "code",
         "client_id": client.client_id,
         "redirect_uri": redirect_uri,
@@ -137,19 +151,20 @@ def authorization_url(
         "code_challenge_method": "S256",
     }
     if scopes:
-        asked["scope"] = " ".join(scopes)
+        fields["scope"] = " ".join(scopes)
     if resource:
-        asked["resource"] = resource
+        fields["resource"] = resource
     if OFFLINE in scopes:
-        asked["prompt"] = "consent"  # OpenID Connect gives no refresh token without it
+        fields["prompt"] = "consent"  # without it, OpenID Connect issues no refresh token
     parts = urlsplit(endpoint)
-    kept = [(name, value) for name, value in parse_qsl(parts.query, True) if name not in asked]
-    return urlunsplit(parts._replace(query=urlencode([*kept, *asked.items()])))
+    dropped = OWN_PARAMETERS | fields.keys()
+    kept = [(name, value) for name, value in parse_qsl(parts.query, True) if name not in dropped]
+    return urlunsplit(parts._replace(query=urlencode([*kept, *fields.items()])))
 
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """What the browser brought back. Each field once, or the callback is refused."""
+    """The parameters of a callback."""
 
     state: str = field(repr=False)
     code: str = field(default="", repr=False)
@@ -159,19 +174,19 @@ class Callback:
 
 
 def read_callback(url: str) -> Callback:
-    """The parameters of a callback URL, or of its query alone."""
-    query = urlsplit(url).query if "?" in url else url
+    """Parse a callback URL, or its query alone. Raises `OAuthError` for a repeated parameter."""
+    query = (url.partition("?")[2] if "?" in url else url).partition("#")[0]
     try:
         found = parse_qs(query, keep_blank_values=True, max_num_fields=50)
     except ValueError:
         found = {}
     names = ("state", "code", "iss", "error", "error_description")
     if any(len(found.get(name, [])) > 1 for name in names):
-        raise OAuthError(AUTHORIZATION, "the callback holds a parameter twice")
+        raise OAuthError(AUTHORIZATION, "the callback repeats a parameter")
     values = {name: found[name][0] for name in names if name in found}
     if not values.get("state"):
-        remedy = "Paste the whole address that the browser was sent to"
-        raise OAuthError(AUTHORIZATION, "the callback holds no state", remedy=remedy)
+        remedy = "Paste the whole address from the browser"
+        raise OAuthError(AUTHORIZATION, "the callback has no state", remedy=remedy)
     return Callback(
         state=values["state"],
         code=values.get("code", ""),
@@ -182,63 +197,90 @@ def read_callback(url: str) -> Callback:
 
 
 def check_callback(callback: Callback, issuer: str, sends_iss: bool) -> str:
-    """The code, if the callback comes from the issuer that was asked. Raises `OAuthError`.
+    """The code, if the callback comes from the expected issuer. Raises `OAuthError`.
 
-    The issuer is compared as it is (RFC 9207), and first: what another issuer says is not shown.
+    Compares the issuer first and exactly (RFC 9207): the text of another issuer is not shown.
     """
     if callback.iss is None and sends_iss:
-        raise OAuthError(AUTHORIZATION, "the callback does not say from which issuer it comes")
+        raise OAuthError(AUTHORIZATION, "the callback does not name its issuer")
     if callback.iss is not None and callback.iss != issuer:
-        raise OAuthError(AUTHORIZATION, f"the callback comes from another issuer than {issuer}")
+        raise OAuthError(AUTHORIZATION, f"the callback comes from an issuer other than {issuer}")
     if callback.error:
-        said = shown(callback.description)
-        problem = f"{shown(callback.error)}: {said}" if said else shown(callback.error)
-        raise OAuthError(AUTHORIZATION, problem, error=shown(callback.error))
+        description = shown(callback.description)
+        error = shown(callback.error)
+        problem = f"{error}: {description}" if description else error
+        raise OAuthError(AUTHORIZATION, problem, error=error)
     if not callback.code:
-        raise OAuthError(AUTHORIZATION, "the callback holds no code")
+        raise OAuthError(AUTHORIZATION, "the callback has no code")
     return callback.code
 
 
 def resource_for(settings: OAuthSettings, metadata: ResourceMetadata | None) -> str:
-    """The resource indicator to send. Empty: none."""
+    """The resource indicator to send; empty for none."""
     if settings.resource:
         return "" if settings.resource == "omit" else settings.resource
     named = metadata.resource if metadata is not None else ""
     return named or canonical_resource(settings.url)
 
 
+_NOT_READY: tuple[float, Mapping[str, str]] = (0.0, {})
+
 # -- the authorizer -----------------------------------------------------------------------------
 
 
 class OAuth:
-    """The authorizer of one MCP server, for any number of principals."""
+    """The authorizer of one MCP server, for any number of principals. Close it with `aclose`."""
 
-    def __init__(self, settings: OAuthSettings, storage: Storage, *, fetch: Fetch) -> None:
+    def __init__(self, settings: OAuthSettings, storage: LoginStorage, *, fetch: Fetch) -> None:
         self.settings, self.fetch = settings, fetch
-        self.policy = policy_for(settings.url, settings.allow)
-        self.grants = Grants(storage, fetch=fetch, settings=settings.client, policy=self.policy)
+        self.policy = settings.policy
+        self.grants = GrantRefresher(
+            storage, fetch=fetch, settings=settings.client, policy=self.policy
+        )
         self._origin = _origin(settings.url)
+        self._ready: dict[str | None, tuple[float, Mapping[str, str]]] = {}
+        """By principal: headers that may be sent again, until when. Most calls need no more."""
+        self._changes = -1
+        """`Grants.changes` when these headers were made."""
+        self.was_used = False
+        """Whether it has given a token to a request."""
 
     def __repr__(self) -> str:
         return f"OAuth({self.settings.server!r})"
 
     async def headers(self, request: AuthRequest) -> Mapping[str, str]:
-        """The token of the request's principal; nothing if it has never logged in."""
+        """The token of the request's principal; no header if the principal has no login."""
+        until, ready = self._ready.get(request.principal, _NOT_READY)
+        is_current = time.time() < until and self._changes == self.grants.changes
+        if is_current and request.url == self.settings.url:
+            return ready
+        return await self._find_headers(request)
+
+    async def _find_headers(self, request: AuthRequest) -> Mapping[str, str]:
         key = self.settings.key(request.principal)
         if request.url != self.settings.url and _origin(request.url) != self._origin:
-            raise OAuthError(AUTHORIZATION, "a token is not sent to another origin than its own")
+            raise OAuthError(AUTHORIZATION, "a token is sent only to the origin of its server")
         grant = self.grants.cached(key) or await self._usable(key)
-        return {} if grant is None else {"authorization": f"Bearer {grant.access_token}"}
+        if grant is None:
+            return {}
+        self.was_used = True
+        if self._changes != self.grants.changes:
+            self._changes = self.grants.changes
+            self._ready.clear()
+        ready = {"authorization": f"Bearer {grant.access_token}"}
+        if self.grants.cached(key) is grant:
+            self._ready[request.principal] = grant.due_at, ready
+        return ready
 
     async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
-        """Renew what was refused. True: send again. Raises `LoginNeeded` if a person has to."""
-        said = bearer_challenge(challenge.www_authenticate)
+        """Refresh a rejected token. True: send again. Raises `AuthNeeded` if that cannot help."""
+        bearer = bearer_challenge(challenge.www_authenticate)
         key = self.settings.key(request.principal)
         sent = challenge.sent.get("authorization", "").removeprefix("Bearer ")
         if challenge.status == 401:
-            return await self._refused(key, sent, said)
-        if challenge.status == 403 and said.error == "insufficient_scope":
-            return await self._insufficient(key, sent, said)
+            return await self._rejected(key, sent, bearer)
+        if challenge.status == 403 and bearer.error == "insufficient_scope":
+            return await self._insufficient(key, sent, bearer)
         return False
 
     async def aclose(self) -> None:
@@ -248,45 +290,45 @@ class OAuth:
         try:
             return await self.grants.usable(key, rejected)
         except OAuthError as error:
-            if error.error not in ENDS:
+            if error.error not in GRANT_ENDING_ERRORS:
                 raise
-            ended = error.problem
-        raise self._login_needed(key, f"the login has ended: {ended}")
+            problem = error.problem
+        raise self._login_needed(key, f"the login is no longer valid: {problem}")
 
-    async def _refused(self, key: GrantKey, sent: str, said: BearerChallenge) -> bool:
+    async def _rejected(self, key: GrantKey, sent: str, bearer: BearerChallenge) -> bool:
         grant = await self.grants.stored(key)
-        why = ": ".join(part for part in (said.error, said.description) if part)
+        why = ": ".join(part for part in (bearer.error, bearer.description) if part)
         if grant is None:
-            raise self._login_needed(key, why or "nobody has logged in yet", said.scopes)
+            raise self._login_needed(key, why or "there is no login yet", bearer.scopes)
         age = time.time() - grant.obtained_at
-        if grant.access_token == sent and grant.renewals and age < _youth(grant):
-            young = f"the server refuses a token that was refreshed {age:.0f} s ago"
-            raise self._login_needed(key, f"{young} ({why or 'it gives no reason'})")
+        is_fresh = 0 <= age < _fresh_for(grant)  # below 0: refreshed by a clock that is ahead
+        if grant.access_token == sent and grant.renewals and is_fresh:
+            problem = f"the server rejects a token that was refreshed {age:.0f} s ago"
+            raise self._login_needed(key, f"{problem} ({why or 'no reason given'})")
         return await self._usable(key, rejected=sent) is not None
 
-    async def _insufficient(self, key: GrantKey, sent: str, said: BearerChallenge) -> bool:
+    async def _insufficient(self, key: GrantKey, sent: str, bearer: BearerChallenge) -> bool:
         grant = await self.grants.stored(key)
         if grant is None:
-            raise self._login_needed(key, "the server wants scopes", said.scopes)
+            raise self._login_needed(key, "the server requires scopes", bearer.scopes)
         if sent and grant.access_token != sent:
             return await self._usable(key, rejected=sent) is not None
-        wanted = step_up(grant, said)
+        wanted = step_up(grant, bearer)
         if set(wanted) - set(grant.wanted):
             await self.grants.update(grant, wanted=wanted)
-        reason = said.description or f"more scopes are needed: {shown(' '.join(said.scopes))}"
+        reason = bearer.description or f"more scopes are needed: {shown(' '.join(bearer.scopes))}"
         raise self._login_needed(key, reason, wanted)
 
-    def _login_needed(
-        self, key: GrantKey, reason: str, scopes: tuple[str, ...] = ()
-    ) -> LoginNeeded:
+    def _login_needed(self, key: GrantKey, reason: str, scopes: tuple[str, ...] = ()) -> AuthNeeded:
         server, principal = key.server, key.principal
-        return LoginNeeded(reason, server=server, principal=principal, scopes=scopes)
+        return login_needed(reason, server=server, principal=principal, scopes=scopes)
 
 
-def _youth(grant: Grant) -> float:
+def _fresh_for(grant: Grant) -> float:
+    """Seconds after its refresh in which a token counts as fresh."""
     if grant.expires_at is None:
-        return YOUTH
-    return min(YOUTH, YOUTH_SHARE * (grant.expires_at - grant.obtained_at))
+        return FRESH
+    return min(FRESH, FRESH_SHARE * (grant.expires_at - grant.obtained_at))
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

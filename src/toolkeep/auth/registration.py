@@ -1,39 +1,44 @@
-"""Which OAuth client we are to an authorization server.
+"""OAuth clients: which one to use with an authorization server, and how it authenticates.
 
-In the order of the specification: the client that the configuration names, a client ID metadata
-document, dynamic registration (RFC 7591), or an error that says what to configure. A registration
-belongs to the issuer that made it and is never shown to another. Also here: how a client proves
-itself at a token endpoint.
+In the order of the MCP specification: the configured client, a client ID metadata document, dynamic
+registration (RFC 7591), or an error that says what to configure. A registration is used only with
+the issuer that made it.
 """
 
 from __future__ import annotations
 
 import base64
+import dataclasses
+import hashlib
 import json
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 from toolkeep._rules.egress import EgressPolicy
-from toolkeep._wire.egress import Answer, EgressRefused, FetchFailed
+from toolkeep._transport.egress import EgressRefused, FetchFailed, FetchResponse
 from toolkeep.auth.authorizer import OAuthError
 from toolkeep.auth.discovery import Fetch, ServerMetadata, json_object, shown
 from toolkeep.config import redact_url
-from toolkeep.config.urls import is_loopback
+from toolkeep.config.fields import is_loopback
+from toolkeep.state import Store
 
-STEP = "client registration"
+STEP, AUTHENTICATION = "client registration", "client authentication"
+"""The steps, as error messages name them."""
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 ASSERTION_LIFETIME = 60.0
+"""Seconds that a signed assertion is valid."""
 
 Kind = Literal["configured", "document", "dynamic"]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What the user says about the client."""
+    """The user's configuration of the client."""
 
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
@@ -41,7 +46,7 @@ class ClientSettings:
     """The https URL of a client ID metadata document that the user hosts."""
     name: str = "toolkeep"
     auth_method: str = ""
-    """`client_secret_basic`, `client_secret_post`, `private_key_jwt` or `none`; else chosen."""
+    """`client_secret_basic`, `client_secret_post`, `private_key_jwt`, `none`, or empty: choose."""
     signing_key: str = field(default="", repr=False)
     """A private key in PEM, for `private_key_jwt`."""
     signing_algorithm: str = "ES256"
@@ -50,7 +55,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
-    """A client as one issuer knows it. Secrets that are configured are not copied into it."""
+    """A client as one issuer knows it. Configured secrets are never copied into it."""
 
     issuer: str
     client_id: str
@@ -58,11 +63,11 @@ class OAuthClient:
     auth_method: str = "none"
     client_secret: str = field(default="", repr=False)
     secret_expires_at: float = 0.0
-    """Seconds since the epoch; 0: never."""
+    """Seconds since the epoch; 0 if it never expires."""
     redirect_uri: str = ""
-    """What a dynamic client was registered with."""
+    """The redirect URI of a dynamic registration."""
     scopes: tuple[str, ...] = ()
-    """Likewise: some servers give a client no others."""
+    """The scopes of a dynamic registration: some servers grant a client no others."""
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> OAuthClient:
@@ -70,11 +75,11 @@ class OAuthClient:
         return cls(**given)
 
 
-# -- which client -------------------------------------------------------------------------------
+# -- choice -------------------------------------------------------------------------------------
 
 
 def known_client(metadata: ServerMetadata, settings: ClientSettings) -> OAuthClient | None:
-    """The client that needs no registration. None: register one. Raises `OAuthError`."""
+    """The client that needs no dynamic registration. None: register one. Raises `OAuthError`."""
     issuer = metadata.issuer
     if settings.client_id:
         method = _configured_method(metadata, settings)
@@ -85,11 +90,11 @@ def known_client(metadata: ServerMetadata, settings: ClientSettings) -> OAuthCli
         return OAuthClient(issuer, settings.metadata_url, "document", method)
     if metadata.registration_endpoint:
         return None
-    offers = "client ID metadata documents" if metadata.takes_metadata_document else "neither"
+    supported = "only client ID metadata documents" if metadata.takes_metadata_document else "none"
     raise OAuthError(
         STEP,
-        f"{shown(issuer)} registers no clients by itself (it offers {offers})",
-        remedy="Register one with its operator, and set 'client_id' (and 'client_secret')"
+        f"{shown(issuer)} does not support dynamic registration (supported: {supported})",
+        remedy="Register a client with its operator, and set 'client_id' (and 'client_secret')"
         + (", or set 'client_metadata_url'" if metadata.takes_metadata_document else ""),
     )
 
@@ -99,8 +104,8 @@ def check_metadata_url(url: str) -> None:
     if parts.scheme != "https" or parts.path in ("", "/") or parts.fragment or parts.username:
         raise OAuthError(
             STEP,
-            "the client metadata URL is not an https URL with a path",
-            remedy="Set 'client_metadata_url' to the document's own address",
+            "the client metadata URL must be an https URL with a path",
+            remedy="Set 'client_metadata_url' to the URL of the document",
         )
 
 
@@ -122,7 +127,7 @@ def _configured_method(metadata: ServerMetadata, settings: ClientSettings) -> st
 def registration_request(
     metadata: ServerMetadata, settings: ClientSettings, redirect_uri: str, scopes: tuple[str, ...]
 ) -> bytes:
-    """The body of a registration. Without a redirect URI it is for device logins."""
+    """The body of a registration request. Without a redirect URI it is for device logins."""
     grants = ["authorization_code", "refresh_token"] if redirect_uri else ["refresh_token"]
     if not redirect_uri:
         grants.insert(0, DEVICE_GRANT)
@@ -140,7 +145,7 @@ def registration_request(
 
 
 def application_type(redirect_uri: str) -> str:
-    """`web` for a redirect to a remote host; `native` for loopback, own schemes and devices."""
+    """`web` for a redirect to a remote host; `native` for loopback, custom schemes, devices."""
     parts = urlsplit(redirect_uri)
     remote = parts.scheme in ("http", "https") and not is_loopback(parts.hostname or "")
     return "web" if remote else "native"
@@ -154,18 +159,18 @@ def _registered_method(metadata: ServerMetadata) -> str:
     return next((method for method in known if method in offered), "none")
 
 
-def read_registration(answer: Answer, metadata: ServerMetadata) -> OAuthClient:
-    document = json_object(answer.body)
-    if answer.status not in (200, 201) or document is None:
-        raise _refused(answer, document or {})
+def read_registration(response: FetchResponse, metadata: ServerMetadata) -> OAuthClient:
+    document = json_object(response.body)
+    if response.status not in (200, 201) or document is None:
+        raise _registration_error(response, document or {})
     client_id, secret = document.get("client_id"), document.get("client_secret") or ""
     method = document.get("token_endpoint_auth_method") or ("client_secret_basic" if secret else "")
     if not isinstance(client_id, str) or not client_id or not isinstance(secret, str):
-        raise OAuthError(STEP, "the answer holds no client_id")
+        raise OAuthError(STEP, "the response has no client_id")
     if method not in ("", "none", "client_secret_basic", "client_secret_post"):
-        raise OAuthError(STEP, f"it gave the method {shown(str(method))!r}, which cannot be used")
+        raise OAuthError(STEP, f"the server chose the unsupported method {shown(str(method))!r}")
     if method.startswith("client_secret") and not secret:
-        raise OAuthError(STEP, f"it gave the method {method!r} and no secret")
+        raise OAuthError(STEP, f"the server chose the method {method!r} but sent no secret")
     expires = document.get("client_secret_expires_at")
     return OAuthClient(
         issuer=metadata.issuer,
@@ -173,19 +178,24 @@ def read_registration(answer: Answer, metadata: ServerMetadata) -> OAuthClient:
         kind="dynamic",
         auth_method=method or "none",
         client_secret=secret,
-        secret_expires_at=float(expires) if isinstance(expires, int | float) else 0.0,
+        secret_expires_at=_expiry(expires),
     )
 
 
-def _refused(answer: Answer, document: Mapping[str, Any]) -> OAuthError:
+def _expiry(seconds: object) -> float:
+    """0 if the secret never expires."""
+    return float(seconds) if isinstance(seconds, int | float) and 0 < seconds < 1e11 else 0.0
+
+
+def _registration_error(response: FetchResponse, document: Mapping[str, Any]) -> OAuthError:
     error = shown(str(document.get("error", "")))
-    said = shown(str(document.get("error_description", ""))) or error or "no reason"
+    reason = shown(str(document.get("error_description", ""))) or error or "no reason given"
     return OAuthError(
         STEP,
-        f"{redact_url(answer.url)} answered {answer.status} ({said})",
+        f"{redact_url(response.url)} answered {response.status} ({reason})",
         remedy="Register a client with its operator, and set 'client_id'",
         error=error,
-        transient=answer.status >= 500 or answer.status == 429,
+        transient=response.status >= 500 or response.status == 429,
     )
 
 
@@ -203,19 +213,19 @@ async def register(
     headers = {"content-type": "application/json", "accept": "application/json"}
     url = metadata.registration_endpoint
     try:
-        answer = await fetch("POST", url, policy=policy, headers=headers, body=body)
+        response = await fetch("POST", url, policy=policy, headers=headers, body=body)
     except FetchFailed as failed:
         transient = not isinstance(failed, EgressRefused)
         raise OAuthError(STEP, str(failed), transient=transient) from None
-    client = read_registration(answer, metadata)
+    client = read_registration(response, metadata)
     return replace(client, redirect_uri=redirect_uri, scopes=scopes)
 
 
-# -- proof at the token endpoint ------------------------------------------------------------------
+# -- client authentication ------------------------------------------------------------------------
 
 
 def with_secret(client: OAuthClient, settings: ClientSettings) -> OAuthClient:
-    """A configured client uses the secret that is configured now."""
+    """Add the currently configured secret to a configured client."""
     if client.kind != "configured" or client.client_id != settings.client_id:
         return client
     return replace(client, client_secret=settings.client_secret)
@@ -224,7 +234,7 @@ def with_secret(client: OAuthClient, settings: ClientSettings) -> OAuthClient:
 def authenticated(
     client: OAuthClient, settings: ClientSettings, form: Mapping[str, str], now: float
 ) -> tuple[dict[str, str], bytes]:
-    """Headers and body of a form that the client sends to its authorization server."""
+    """Headers and body of a form, authenticated as this client."""
     headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
     fields = dict(form)
     if client.auth_method == "client_secret_basic":
@@ -241,14 +251,15 @@ def authenticated(
 
 
 def assertion(client: OAuthClient, settings: ClientSettings, now: float) -> str:
-    """A signed JWT that proves the client to its issuer (RFC 7523)."""
+    """A signed JWT that authenticates the client to its issuer (RFC 7523)."""
     if not settings.signing_key:
-        raise OAuthError("client authentication", "private_key_jwt needs a key; set 'signing_key'")
+        remedy = "Set 'signing_key'"
+        raise OAuthError(AUTHENTICATION, "private_key_jwt needs a signing key", remedy=remedy)
     try:
         import jwt
     except ImportError:
         remedy = "Install toolkeep[oauth]"
-        raise OAuthError("client authentication", "PyJWT is missing", remedy=remedy) from None
+        raise OAuthError(AUTHENTICATION, "PyJWT is not installed", remedy=remedy) from None
     claims = {
         "iss": client.client_id,
         "sub": client.client_id,
@@ -260,7 +271,65 @@ def assertion(client: OAuthClient, settings: ClientSettings, now: float) -> str:
     headers = {"kid": settings.key_id} if settings.key_id else None
     try:
         return jwt.encode(claims, settings.signing_key, settings.signing_algorithm, headers)
-    except Exception:  # never chained: it may quote the key
-        failed = "the signing key does not fit its algorithm"
+    except Exception:  # not chained: it may quote the key
+        problem = "the signing key does not fit its algorithm"
     remedy = "Check 'signing_key' and 'signing_algorithm'"
-    raise OAuthError("client authentication", failed, remedy=remedy)
+    raise OAuthError(AUTHENTICATION, problem, remedy=remedy)
+
+
+# -- stored registrations -------------------------------------------------------------------------
+
+
+def client_key(issuer: str, redirect_uri: str) -> str:
+    """The storage key of a dynamic registration."""
+    parts = json.dumps([issuer, redirect_uri])
+    return f"toolkeep:client:{hashlib.sha256(parts.encode()).hexdigest()}"
+
+
+async def load_client(
+    store: Store, issuer: str, redirect_uri: str, scopes: tuple[str, ...]
+) -> OAuthClient | None:
+    """The stored registration, unless its secret has expired or it lacks scopes."""
+    entry = await store.get(client_key(issuer, redirect_uri))
+    if entry is None:
+        return None
+    try:
+        client = OAuthClient.from_json(json.loads(entry.value))
+    except (ValueError, TypeError, KeyError):
+        return None
+    expired = 0 < client.secret_expires_at <= time.time()
+    lacks = bool(client.scopes) and not set(scopes) <= set(client.scopes)
+    return None if expired or lacks or client.issuer != issuer else client
+
+
+async def save_client(store: Store, client: OAuthClient) -> None:
+    value = json.dumps(dataclasses.asdict(client)).encode()
+    await store.put(client_key(client.issuer, client.redirect_uri), value)
+
+
+async def bind_client(store: Store, url: str, client: OAuthClient) -> None:
+    """Bind a configured client to the issuer of its first use at this MCP server.
+
+    Otherwise an MCP server that names another issuer later could have the secret sent there.
+    """
+    digest = hashlib.sha256(json.dumps([url, client.client_id]).encode()).hexdigest()
+    key, issuer = f"toolkeep:issuer:{digest}", client.issuer.encode()
+    if await store.put(key, issuer, if_version=0) is not None:
+        return
+    bound = await store.get(key)
+    if bound is not None and bound.value != issuer:
+        raise OAuthError(
+            "client registration",
+            f"the client is bound to {shown(bound.value.decode())}, but the MCP server now names "
+            f"{shown(client.issuer)}",
+            remedy="If that is right, set 'issuer' to it and check 'client_id'",
+        )
+
+
+async def forget_client(store: Store, client: OAuthClient) -> None:
+    """Delete a registration that its issuer no longer accepts, so that the next login registers."""
+    if client.kind == "dynamic":
+        key = client_key(client.issuer, client.redirect_uri)
+        entry = await store.get(key)
+        if entry is not None and client.client_id in entry.value.decode():
+            await store.delete(key, if_version=entry.version)

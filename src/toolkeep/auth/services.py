@@ -1,7 +1,7 @@
 """OAuth for services: the client credentials grant, with a secret or a signed assertion.
 
-No person takes part and nothing is stored: a token is fetched when there is none that is valid,
-once for all callers, in a task of its own.
+Needs no user. A token is requested when there is no valid one, once for all callers, in a task of
+its own. Only the issuer of the client is stored: its secret goes to no other.
 """
 
 from __future__ import annotations
@@ -12,34 +12,35 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from toolkeep._wire.egress import policy_for
 from toolkeep.auth.authorizer import AuthRequest, Challenge, OAuthError
 from toolkeep.auth.discovery import BearerChallenge, Discovered, Fetch, bearer_challenge, discover
-from toolkeep.auth.grants import Grant, post_form, read_tokens
+from toolkeep.auth.grants import Grant
 from toolkeep.auth.oauth import OAuthSettings, resource_for, union
-from toolkeep.auth.registration import known_client
+from toolkeep.auth.registration import bind_client, known_client
+from toolkeep.auth.storage import LoginStorage
+from toolkeep.auth.tokens import post_form, read_tokens
+from toolkeep.errors import unraised_copy
 
 __all__ = ["ClientCredentials"]
 
 STEP = "client credentials"
-YOUNGEST = 5.0
-"""A token that was refused this soon after it was issued is not asked for again."""
+FRESH = 5.0
+"""Seconds after its issue in which a rejected token is not requested again."""
 
 
 class ClientCredentials:
-    """The authorizer of a service at one MCP server. Every principal is the service itself."""
+    """The authorizer of a service at one MCP server. All principals share the service's token."""
 
-    def __init__(self, settings: OAuthSettings, *, fetch: Fetch) -> None:
+    def __init__(self, settings: OAuthSettings, storage: LoginStorage, *, fetch: Fetch) -> None:
         client = settings.client
         if not client.client_id or not (client.client_secret or client.signing_key):
             remedy = "Set 'client_id', and 'client_secret' or 'signing_key'"
             raise OAuthError(STEP, "a service needs a client with a secret or a key", remedy=remedy)
-        self._settings, self._fetch = settings, fetch
-        self._policy = policy_for(settings.url, settings.allow)
+        self._settings, self._storage, self._fetch = settings, storage, fetch
         self._grant: Grant | None = None
         self._found: Discovered | None = None
         self._scopes = settings.scopes
-        self._request: asyncio.Task[Grant | OAuthError] | None = None
+        self._task: asyncio.Task[Grant | OAuthError] | None = None
 
     def __repr__(self) -> str:
         return f"ClientCredentials({self._settings.server!r})"
@@ -47,85 +48,78 @@ class ClientCredentials:
     async def headers(self, request: AuthRequest) -> Mapping[str, str]:
         grant = self._grant
         if grant is None or grant.is_due(time.time()):
-            grant = await self._renewed(None)
+            grant = await self._new_token(None)
         return {"authorization": f"Bearer {grant.access_token}"}
 
     async def challenged(self, request: AuthRequest, challenge: Challenge) -> bool:
-        """A new token, also with the scopes that were missing. False: it would be the same."""
-        said = bearer_challenge(challenge.www_authenticate)
-        lacks = challenge.status == 403 and said.error == "insufficient_scope"
+        """Request a new token, with missing scopes added. False: it would not differ."""
+        bearer = bearer_challenge(challenge.www_authenticate)
+        lacks = challenge.status == 403 and bearer.error == "insufficient_scope"
         if challenge.status != 401 and not lacks:
             return False
         grant = self._grant
         sent = challenge.sent.get("authorization", "")
         if grant is not None and sent and sent != f"Bearer {grant.access_token}":
             return True
-        wanted = union(self._scopes, said.scopes)
-        young = grant is not None and time.time() - grant.obtained_at < YOUNGEST
-        if young and wanted == self._scopes:
+        wanted = union(self._scopes, bearer.scopes)
+        fresh = grant is not None and time.time() - grant.obtained_at < FRESH
+        if fresh and wanted == self._scopes:
             return False
         self._scopes = wanted
-        await self._renewed(said)
+        await self._new_token(bearer)
         return True
 
     async def aclose(self) -> None:
-        if self._request is not None:
-            self._request.cancel()
-            await asyncio.gather(self._request, return_exceptions=True)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _renewed(self, said: BearerChallenge | None) -> Grant:
-        task, loop = self._request, asyncio.get_running_loop()
+    async def _new_token(self, challenge: BearerChallenge | None) -> Grant:
+        task, loop = self._task, asyncio.get_running_loop()
         if task is None or task.done() or task.get_loop() is not loop:
             context = contextvars.Context()
-            task = loop.create_task(self._outcome(said), context=context)
-            self._request = task
+            task = loop.create_task(self._outcome(challenge), context=context)
+            self._task = task
         outcome = await asyncio.shield(task)
         if isinstance(outcome, OAuthError):
-            raise OAuthError(
-                *(outcome.step, outcome.problem),
-                remedy=outcome.remedy,
-                error=outcome.error,
-                transient=outcome.transient,
-            )
+            raise unraised_copy(outcome)
         return outcome
 
-    async def _outcome(self, said: BearerChallenge | None) -> Grant | OAuthError:
+    async def _outcome(self, challenge: BearerChallenge | None) -> Grant | OAuthError:
         try:
-            self._grant = await self._asked(said)
+            self._grant = await self._request_token(challenge)
         except OAuthError as error:
-            self._found = None  # it may have moved
+            self._found = None  # discover again: the endpoint may have moved
             return error
         return self._grant
 
-    async def _asked(self, said: BearerChallenge | None) -> Grant:
+    async def _request_token(self, challenge: BearerChallenge | None) -> Grant:
         settings = self._settings
         found = self._found or await discover(
             settings.url,
             fetch=self._fetch,
-            policy=self._policy,
-            challenge=said,
+            policy=settings.policy,
+            challenge=challenge,
             issuer=settings.issuer,
             resource=settings.resource,
         )
         client = known_client(found.server, settings.client)
-        assert client is not None  # one is configured
-        if self._grant is not None and self._grant.client.issuer != client.issuer:
-            raise OAuthError(
-                STEP, "the MCP server now names another issuer", remedy="Set 'issuer' to it"
-            )
+        assert client is not None  # `__init__` requires a client_id
+        if not settings.issuer:
+            await bind_client(await self._storage.open(), settings.url, client)
         form: dict[str, Any] = {"grant_type": "client_credentials"}
         scopes = self._scopes or (found.resource.scopes if found.resource else ())
         resource = resource_for(settings, found.resource)
         form |= {"scope": " ".join(scopes)} if scopes else {}
         form |= {"resource": resource} if resource else {}
         now, url = time.time(), found.server.token_endpoint
-        answer = await post_form(
+        response = await post_form(
             *(STEP, url, form, client, settings.client),
             fetch=self._fetch,
             policy=found.policy,
             now=now,
         )
-        tokens = read_tokens(STEP, answer, now)
+        tokens = read_tokens(STEP, response, now)
         self._found = found
         return Grant(
             key=settings.key(None),

@@ -1,31 +1,33 @@
-"""Code mode: a short Python program calls tools, in a sandbox, and says what became of each call.
+"""Code mode: run a short Python program that calls tools, in a sandbox, and report each call.
 
     result = await run_code(runtime, "await shop__find(query='lamp')")
 
-A program is written by a model (`code_tools`) or a person (`run_code`, `stream_code`). Each tool is
-an async function, by its name for models. The program is type-checked against the tools' schemas
-before it runs; it has no files, no network and no imports beyond the sandbox's own. Whatever it
-calls goes through the runtime: same permissions, identity, deadlines and retries as any call.
+A program comes from a model (`code_tools`) or from you (`run_code`, `stream_code`). Each tool is an
+async function, under its name for models. The program is type-checked against the tools' schemas
+before it runs; it has no files, no network and no imports beyond the sandbox's own. Its calls go
+through the runtime: same permissions, identity, deadlines and retries as any call.
 
-- A call begins when its function is called; `await` gives its result. So
-  `asyncio.gather(a(), b())` runs both at once.
+- A call begins when its function is called; `await` returns its result. So
+  `asyncio.gather(a(), b())` runs both concurrently.
 - A program may call tools that are marked read-only, and those that `allow` names.
-- A run ends when the program has ended and each call that it began has ended.
-- A call whose outcome is unknown ends the program, unless its tool may be repeated: no program can
-  send such a call again.
+- A run ends when the program and all calls that it began have ended.
+- A call whose outcome is unknown ends the program, unless its tool may be repeated: a program must
+  not be able to send such a call again.
 
 The sandbox is pydantic-monty, an interpreter in Rust in worker processes: `toolkeep[code]`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from toolkeep._rules.unread import Unread, size_of_report
-from toolkeep.code_mode._account import (
+from toolkeep._client.event_queue import EventQueue
+from toolkeep.code_mode._access import Policy
+from toolkeep.code_mode._model_tools import code_tools
+from toolkeep.code_mode._program import TIMEOUT, CodeLimits, OnEvent, ProgramRun
+from toolkeep.code_mode._report import (
     CodeCall,
     CodeEvent,
     CodeFailed,
@@ -35,8 +37,6 @@ from toolkeep.code_mode._account import (
     Outcome,
     Printed,
 )
-from toolkeep.code_mode._program import TIMEOUT, CodeLimits, OnEvent, Policy, Program
-from toolkeep.code_mode._tools import code_tools
 from toolkeep.context import CallContext
 from toolkeep.events import Event
 from toolkeep.runtime import Runtime
@@ -69,17 +69,17 @@ async def run_code(
     timeout: float = TIMEOUT,
     limits: CodeLimits | None = None,
 ) -> CodeResult:
-    """Check a program, run it, and say what became of it and of each of its calls.
+    """Check a program, run it, and report its result and each of its calls.
 
-    `tools`: patterns of the tools that it may use; None: all that the context may see. `allow`:
-    patterns of those that it may call although they are not marked read-only. `inputs`: plain data
-    that it finds as variables. `timeout`: seconds for everything.
+    `tools`: patterns of the tools that it may use; None for all that the context may see. `allow`:
+    patterns of tools that it may call although they are not marked read-only. `inputs`: plain data
+    that the program sees as variables. `timeout`: seconds for the whole run.
 
-    Raises `CodeRefused` before anything runs. After that, a failure is in the result. When it is
-    cancelled, the calls under way are cancelled; `stream_code` tells what became of them.
+    Raises `CodeRefused` before anything runs. Later failures are in the result. Cancelling it
+    cancels its running calls; `stream_code` reports their outcomes.
     """
     policy = Policy.of(tools, allow)
-    program = Program(runtime, source, context, policy, inputs, timeout, limits)
+    program = ProgramRun(runtime, source, context, policy, inputs, timeout, limits)
     return await program.run(lambda event: None)
 
 
@@ -94,44 +94,43 @@ def stream_code(
     timeout: float = TIMEOUT,
     limits: CodeLimits | None = None,
 ) -> CodeRun:
-    """Run a program and watch it: `async with stream_code(…) as run`, then iterate it.
+    """Run a program and stream its events: `async with stream_code(…) as run`, then iterate it.
 
-    It gives the events of the program's calls (`Started`, `Progress`, …), `Printed`, and at last
+    Yields the events of the program's calls (`Started`, `Progress`, …), `Printed`, and finally
     `CodeFinished`. The arguments are those of `run_code`.
     """
     policy = Policy.of(tools, allow)
-    program = Program(runtime, source, context, policy, inputs, timeout, limits, watched=True)
+    program = ProgramRun(
+        runtime, source, context, policy, inputs, timeout, limits, with_events=True
+    )
     return CodeRun(program.run)
 
 
 class CodeRun:
-    """A run that is watched: made by `stream_code`, entered once, iterated by one task.
+    """A run that streams its events: made by `stream_code`, entered once, iterated by one task.
 
-    Leaving the block early cancels the run; `result` says then what was under way. Iterating is
-    optional: `result()` alone works too. Of progress and log lines no more than 8 MB wait to be
-    read: then the oldest are dropped.
+    Leaving the block early cancels the run; `result` then reports the calls that were running.
+    Iterating is optional: `result()` alone works too. At most 8 MB of progress and log events are
+    buffered; then the oldest are dropped.
     """
 
     def __init__(self, run: Callable[[OnEvent], Awaitable[CodeResult]]) -> None:
         self._run = run
-        self._task: asyncio.Task[CodeResult] | None = None
-        self._events = Unread[Event](size_of_report)
-        self._news = asyncio.Event()
+        self._queue = EventQueue[Event, CodeResult](self._report, what="run", made_by="stream_code")
         self._result: CodeResult | None = None
 
+    def __repr__(self) -> str:
+        return f"<CodeRun, {self._queue}>"
+
     async def result(self) -> CodeResult:
-        """The result, as soon as there is one; raises `CodeRefused` if the program was refused."""
-        task = self._running()
-        await asyncio.wait((task,))
+        """Wait for the result. Raises `CodeRefused` if the program was refused."""
+        task = await self._queue.wait()
         if task.cancelled():
             return self._result or CodeResult(error="it was cancelled before it began")
         return task.result()
 
     async def __aenter__(self) -> Self:
-        if self._task is not None:
-            raise RuntimeError("a run is entered once; call stream_code again for another")
-        self._task = asyncio.ensure_future(self._run(self._receive))
-        self._task.add_done_callback(lambda _: self._news.set())
+        self._queue.start()
         return self
 
     async def __aexit__(
@@ -140,34 +139,24 @@ class CodeRun:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        task = self._running()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))
-        if not task.cancelled():
-            task.exception()  # raised by `result`; never "never retrieved"
+        await self._queue.stop()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
 
     async def __anext__(self) -> Event:
-        task = self._running()
-        while not self._events:
-            if task.done():
-                if not task.cancelled() and (refused := task.exception()) is not None:
-                    raise refused
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        return self._events.popleft()
+        event = await self._queue.next_event()
+        if event is not None:
+            return event
+        task = self._queue.task
+        if not task.cancelled() and (refused := task.exception()) is not None:
+            raise refused
+        raise StopAsyncIteration
 
-    def _receive(self, event: Event) -> None:
-        if isinstance(event, CodeFinished):
-            self._result = event.result
-        self._events.append(event)
-        self._news.set()
+    async def _report(self, emit: OnEvent) -> CodeResult:
+        def on_event(event: Event) -> None:
+            if isinstance(event, CodeFinished):
+                self._result = event.result
+            emit(event)
 
-    def _running(self) -> asyncio.Task[CodeResult]:
-        if self._task is None:
-            raise RuntimeError("enter it first: async with stream_code(…) as run")
-        return self._task
+        return await self._run(on_event)

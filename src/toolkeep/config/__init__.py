@@ -1,7 +1,6 @@
-"""Configuration: frozen models that are checked before anything is opened.
+"""Configuration of servers: load it, check it, watch it, approve programs.
 
-`load` reads it from wherever it is written; the rest is for those who look closer. What only
-reading needs is imported when it is first used.
+The models are imported at once; everything that only loading needs is imported on first use.
 """
 
 from __future__ import annotations
@@ -9,32 +8,29 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from toolkeep.config.auth import Auth
 from toolkeep.config.redact import redact_url, secrets_of_url
-from toolkeep.config.spec import TLS, ServerSpec, Timeouts
+from toolkeep.config.spec import TLS, Egress, ServerSpec, Timeouts
 
 if TYPE_CHECKING:
     from toolkeep.config.approval import Approvals, FileApprovals, MemoryApprovals, approve
-    from toolkeep.config.configuration import (
-        Configuration,
-        Difference,
-        Origin,
-        Pending,
-        difference,
-    )
     from toolkeep.config.functions import tool
-    from toolkeep.config.loading import load
+    from toolkeep.config.loader import load
     from toolkeep.config.schemas import schema
-    from toolkeep.config.watching import watch
+    from toolkeep.config.spec import Configuration, Difference, Origin, PendingApproval, difference
+    from toolkeep.config.watcher import watch
 
 __all__ = [
     "TLS",
     "Approvals",
+    "Auth",
     "Configuration",
     "Difference",
+    "Egress",
     "FileApprovals",
     "MemoryApprovals",
     "Origin",
-    "Pending",
+    "PendingApproval",
     "ServerSpec",
     "Timeouts",
     "approve",
@@ -49,24 +45,24 @@ __all__ = [
 
 _LAZY = {
     "Approvals": "approval",
-    "Configuration": "configuration",
-    "Difference": "configuration",
+    "Configuration": "spec",
+    "Difference": "spec",
     "FileApprovals": "approval",
     "MemoryApprovals": "approval",
-    "Origin": "configuration",
-    "Pending": "configuration",
+    "Origin": "spec",
+    "PendingApproval": "spec",
     "approve": "approval",
-    "difference": "configuration",
-    "load": "loading",
+    "difference": "spec",
+    "load": "loader",
     "schema": "schemas",
     "tool": "functions",
-    "watch": "watching",
+    "watch": "watcher",
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _LAZY.get(name)
-    if home is None:
+    module = _LAZY.get(name)
+    if module is None:
         raise AttributeError(f"module 'toolkeep.config' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"toolkeep.config.{home}"), name)
+    value = globals()[name] = getattr(importlib.import_module(f"toolkeep.config.{module}"), name)
     return value

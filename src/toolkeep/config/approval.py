@@ -1,9 +1,8 @@
-"""Programs that a found file wants to start: asked about once, bound to what would be started.
+"""Approvals for programs that a discovered configuration file wants to start.
 
-A file that nobody named may lie in any directory that somebody cloned. What it wants to start is
-`Pending` until a person approves it. An approval is for a command with its arguments, its
-environment and the directory it starts in: change one of them, and it has to be given again. The
-same words in another directory may start another program, so they are another command.
+A file that was discovered, not named, may come from any cloned repository. Its programs stay
+`PendingApproval` until a person approves them. An approval covers the command, its arguments,
+its environment and its working directory; a change to any of them needs a new approval.
 """
 
 from __future__ import annotations
@@ -18,23 +17,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
-from toolkeep._files import Unusable, content, locked, make_private, write
-from toolkeep.config.configuration import Configuration
-from toolkeep.config.spec import ServerSpec
+from toolkeep._files import (
+    UntrustedFile,
+    locked,
+    make_private_directory,
+    read_private,
+    write_private,
+)
+from toolkeep.config.spec import Configuration, ServerSpec
 from toolkeep.errors import ConfigError
 
 
 @runtime_checkable
 class Approvals(Protocol):
-    """What people have approved."""
+    """A store of approved programs."""
 
     def is_approved(self, digest: str) -> bool: ...
     def approve(self, digest: str, note: str) -> None:
-        """`note` is for people who look at the list; it holds no secret."""
+        """Store an approval. `note` describes it to people and contains no secret."""
         ...
 
 
-def digest_of(spec: ServerSpec, cwd: Path) -> str:
+def command_digest(spec: ServerSpec, cwd: Path) -> str:
+    """Digest of everything that an approval covers."""
     directory = os.path.realpath(cwd / (spec.cwd or ""))
     parts = [spec.command, list(spec.args), directory, sorted(spec.env.items())]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -43,14 +48,14 @@ def digest_of(spec: ServerSpec, cwd: Path) -> str:
 def approve(
     configuration: Configuration, name: str, approvals: Approvals | None = None
 ) -> Configuration:
-    """The configuration with this program among its servers, now and whenever it is loaded."""
+    """Approve a program for this and later loads. Returns the configuration with its server."""
     for pending in configuration.needs_approval:
         if pending.name == name:
-            kept = approvals or FileApprovals()
-            kept.approve(pending.digest, f"{pending.origin}: {name}: {pending.shown}")
+            approvals = approvals or FileApprovals()
+            approvals.approve(pending.digest, f"{pending.origin}: {name}: {pending.command_line}")
             return replace(
                 configuration,
-                servers=configuration.in_order((*configuration.servers, pending.spec)),
+                servers=configuration.sort_servers((*configuration.servers, pending.spec)),
                 needs_approval=tuple(
                     one for one in configuration.needs_approval if one is not pending
                 ),
@@ -58,15 +63,18 @@ def approve(
     waiting = ", ".join(one.name for one in configuration.needs_approval)
     raise ConfigError(
         f"no server {name[:80]!r} needs approval",
-        remedy=f"These do: {waiting}" if waiting else "Nothing is to be approved",
+        remedy=f"Approve one of: {waiting}" if waiting else "There is nothing to approve",
     )
 
 
 class MemoryApprovals:
-    """For this process alone."""
+    """Approvals in memory, for this process."""
 
     def __init__(self, *digests: str) -> None:
         self._notes = dict.fromkeys(digests, "")
+
+    def __repr__(self) -> str:
+        return f"<MemoryApprovals, {len(self._notes)} programs>"
 
     def is_approved(self, digest: str) -> bool:
         return digest in self._notes
@@ -76,82 +84,87 @@ class MemoryApprovals:
 
 
 class FileApprovals:
-    """In a file that its owner alone can read, for all processes of that user.
+    """Approvals in a file that only its owner can access, for all processes of that user.
 
-    A file that others could have written approves nothing.
+    A file that other users could have written approves nothing.
     """
 
     def __init__(self, path: Path | str | None = None) -> None:
-        self.path = Path(path) if path is not None else default_path(os.environ)
+        self.path = Path(path) if path is not None else default_approvals_path(os.environ)
 
     def __repr__(self) -> str:
         return f"FileApprovals({str(self.path)!r})"
 
     def is_approved(self, digest: str) -> bool:
         try:
-            return digest in self._notes()
-        except (Unusable, OSError):
+            return digest in self._load()
+        except (UntrustedFile, OSError):
             return False
 
     def approve(self, digest: str, note: str) -> None:
-        with self._told("the approval cannot be kept"):
-            self._change(lambda notes: {**notes, digest: note})
+        with self._as_config_error("the approval cannot be saved"):
+            self._update(lambda notes: {**notes, digest: note})
 
     def revoke(self, digest: str) -> None:
-        """It has to be approved again; nothing if it never was."""
-        with self._told("the approval cannot be taken back"):
-            self._change(lambda notes: {key: notes[key] for key in notes if key != digest})
+        """Remove an approval, if there is one."""
+        with self._as_config_error("the approval cannot be revoked"):
+            self._update(lambda notes: {key: notes[key] for key in notes if key != digest})
 
     def notes(self) -> dict[str, str]:
-        """What is approved: the note of each digest."""
-        with self._told("approvals cannot be read"):
-            return self._notes()
+        """The note of each approved digest."""
+        with self._as_config_error("the approvals cannot be read"):
+            return self._load()
 
-    def _change(self, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-        make_private(self.path.parent)
+    def _update(self, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        make_private_directory(self.path.parent)
         with locked(self.path.with_suffix(".lock")):
-            notes = change(self._notes())
-            write(self.path, json.dumps({"approved": notes}, indent=1).encode())
+            notes = change(self._load())
+            write_private(self.path, json.dumps({"approved": notes}, indent=1).encode())
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Generator[None]:
+    def _as_config_error(self, what: str) -> Generator[None]:
         try:
             yield
-        except (Unusable, OSError) as error:
-            reason = str(error) if isinstance(error, Unusable) else error.strerror or "no access"
+        except (UntrustedFile, OSError) as error:
+            reason = (
+                str(error) if isinstance(error, UntrustedFile) else error.strerror or "no access"
+            )
             raise ConfigError(
                 f"{what}: {reason}",
-                remedy="Remove the file, or make it yours alone (chmod 600)",
+                remedy="Remove the file, or make it accessible only to you (chmod 600)",
                 file=str(self.path),
             ) from None
 
-    def _notes(self) -> dict[str, str]:
+    def _load(self) -> dict[str, str]:
         try:
-            kept: Any = json.loads(content(self.path))
+            content: Any = json.loads(read_private(self.path))
         except FileNotFoundError:
             return {}
         except (ValueError, RecursionError) as error:
-            if isinstance(error, Unusable):
+            if isinstance(error, UntrustedFile):
                 raise
-            raise Unusable("it is not what we have written") from None
-        notes = cast("Values", kept).get("approved") if isinstance(kept, dict) else None
+            raise UntrustedFile("toolkeep did not write its contents") from None
+        notes = (
+            cast("dict[str, Any]", content).get("approved") if isinstance(content, dict) else None
+        )
         if not isinstance(notes, dict):
-            raise Unusable("it is not what we have written")
-        return {str(key): str(note) for key, note in cast("Values", notes).items()}
+            raise UntrustedFile("toolkeep did not write its contents")
+        return {str(key): str(note) for key, note in cast("dict[str, Any]", notes).items()}
 
 
-Values = dict[str, Any]
+def default_approvals_path(env: Mapping[str, str]) -> Path:
+    return state_directory(env) / "approvals.json"
 
 
-def default_path(env: Mapping[str, str]) -> Path:
-    """Beside the state of other programs: the XDG base directories, or Windows' own."""
+def state_directory(env: Mapping[str, str]) -> Path:
+    """Where toolkeep keeps files of this user: below XDG_STATE_HOME, or LOCALAPPDATA on Windows."""
     if sys.platform == "win32":
-        base = env.get("LOCALAPPDATA") or f"{home_of(env)}/AppData/Local"
+        base = env.get("LOCALAPPDATA") or f"{home_directory(env)}/AppData/Local"
     else:
-        base = env.get("XDG_STATE_HOME") or f"{home_of(env)}/.local/state"
-    return Path(base) / "toolkeep" / "approvals.json"
+        base = env.get("XDG_STATE_HOME") or f"{home_directory(env)}/.local/state"
+    return Path(base) / "toolkeep"
 
 
-def home_of(env: Mapping[str, str]) -> str:
-    """`~` where there is none: a container's user may have no home. `Path.home()` would raise."""
+def home_directory(env: Mapping[str, str]) -> str:
+    """The home directory, or `~` if there is none, as in some containers; `Path.home()` raises."""
     return env.get("HOME") or os.path.expanduser("~")

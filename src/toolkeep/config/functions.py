@@ -1,7 +1,8 @@
-"""Plain Python functions as tools: which can be one, and what is said about it.
+"""Python functions as tools: `tool` and `ToolFunction`.
 
-Looked at once, before anything is opened: whatever cannot be called by name with typed arguments is
-a `ConfigError`. Nothing here runs a function, and the SDK is not needed.
+A function is checked once, before anything is opened: one that cannot be called by name with
+typed arguments raises a `ConfigError`. Functions are not run here, and the MCP SDK is not
+imported.
 """
 
 from __future__ import annotations
@@ -15,17 +16,16 @@ from typing import Any, cast
 
 from toolkeep.errors import ConfigError
 
-__all__ = ["ToolFunction", "as_tool", "as_tools", "tool", "with_tags"]
+__all__ = ["ToolFunction", "as_tool", "as_tools", "tool", "with_function_tags"]
 
-_LONGEST_NAME = 128  # of a tool, in MCP since 2025-11-25
+_MAX_NAME_LENGTH = 128  # of a tool, in MCP since 2025-11-25
 _REMEDY = "Give functions with typed parameters"
-_Kind = inspect.Parameter
+_Parameter = inspect.Parameter
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFunction:
-    """A function with what its signature cannot say. Made by `tool`; given wherever a function can
-    be."""
+    """A function and the properties of its tool. Made by `tool`; accepted like a plain function."""
 
     function: Callable[..., Any]
     name: str
@@ -42,20 +42,20 @@ class ToolFunction:
 
     @property
     def is_async(self) -> bool:
-        plain = _plain(self.function)
+        plain = _unwrap_partial(self.function)
         return any(map(inspect.iscoroutinefunction, (plain, type(plain).__call__)))
 
     def signature(self) -> inspect.Signature:
-        """Of what a caller may give: what a `functools.partial` has fixed is nobody's business, for
-        it would stand in the schema. What has no type takes anything."""
-        whole = inspect.signature(self.function, eval_str=True)
-        fixed = _fixed(self.function)
-        left = [
-            one.replace(annotation=Any) if one.annotation is _Kind.empty else one
-            for one in whole.parameters.values()
-            if one.name not in fixed
+        """The signature for callers: without the parameters that a `functools.partial` has bound,
+        whose values would be in the schema. A parameter without a type accepts anything."""
+        full = inspect.signature(self.function, eval_str=True)
+        bound = _bound_names(self.function)
+        parameters = [
+            one.replace(annotation=Any) if one.annotation is _Parameter.empty else one
+            for one in full.parameters.values()
+            if one.name not in bound
         ]
-        return whole.replace(parameters=left)
+        return full.replace(parameters=parameters)
 
 
 def tool(
@@ -70,15 +70,17 @@ def tool(
     open_world: bool | None = None,
     tags: Iterable[str] = (),
 ) -> ToolFunction:
-    """The function as a tool. Without them, its name and its docstring are the tool's."""
+    """Make a tool of a function. Name and description default to the function's."""
     if not callable(function) or isinstance(function, type):
         raise _error(f"{type(function).__name__} is neither a server nor a function", _REMEDY)
-    plain = _plain(function)
+    plain = _unwrap_partial(function)
     named = name if name is not None else getattr(plain, "__name__", type(plain).__name__)
     made = ToolFunction(
         function=function,
-        name=_checked_name(named),
-        description=_doc(plain) if description is None else inspect.cleandoc(description).strip(),
+        name=_check_name(named),
+        description=_docstring(plain)
+        if description is None
+        else inspect.cleandoc(description).strip(),
         title=title,
         read_only=read_only,
         destructive=destructive,
@@ -86,7 +88,7 @@ def tool(
         open_world=open_world,
         tags=frozenset(tags),
     )
-    _check(made)
+    _check_signature(made)
     return made
 
 
@@ -99,14 +101,14 @@ def as_tools(functions: Iterable[Any]) -> tuple[ToolFunction, ...]:
     seen: set[str] = set()
     for one in made:
         if one.name in seen:
-            what = f"two functions have the same name, {one.name!r}"
-            raise _error(what, "Rename one of them, or give tool(function, name=…)")
+            what = f"two functions have the name {one.name!r}"
+            raise _error(what, "Rename one of them, or use tool(function, name=…)")
         seen.add(one.name)
     return made
 
 
-def with_tags(given: Any) -> Any:
-    """What is given for a server, with the tags of its functions among its `tool_tags`."""
+def with_function_tags(given: Any) -> Any:
+    """A server's values with the tags of its functions in `tool_tags`."""
     if not isinstance(given, dict):
         return given
     found = cast("dict[str, Any]", given)
@@ -117,20 +119,20 @@ def with_tags(given: Any) -> Any:
         for one in parts
         if isinstance(one, ToolFunction) and one.tags
     }
-    said = found.get("tool_tags", {})
-    if not own or not isinstance(said, Mapping):
+    given_tags = found.get("tool_tags", {})
+    if not own or not isinstance(given_tags, Mapping):
         return found
-    return {**found, "tool_tags": {**own, **cast("Mapping[str, Any]", said)}}
+    return {**found, "tool_tags": {**own, **cast("Mapping[str, Any]", given_tags)}}
 
 
-def _plain(function: Any) -> Any:
-    """What a `functools.partial` is about."""
+def _unwrap_partial(function: Any) -> Any:
+    """The function inside of any `functools.partial`."""
     while isinstance(function, functools.partial):
         function = cast("functools.partial[Any]", function).func
     return function
 
 
-def _fixed(function: Any) -> set[str]:
+def _bound_names(function: Any) -> set[str]:
     names: set[str] = set()
     while isinstance(function, functools.partial):
         bound = cast("functools.partial[Any]", function)
@@ -139,34 +141,34 @@ def _fixed(function: Any) -> set[str]:
     return names
 
 
-def _doc(plain: Any) -> str:
-    """An object that can be called is described where it is called."""
+def _docstring(plain: Any) -> str:
+    """The docstring; of a callable object, that of its `__call__`."""
     is_object = not inspect.isroutine(plain)
     return inspect.getdoc(type(plain).__call__ if is_object else plain) or ""
 
 
-def _checked_name(name: object) -> str:
+def _check_name(name: object) -> str:
     if name == "<lambda>":
-        raise _error("a lambda has no name", "Give tool(function, name=…), or use def")
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or len(name.split()) != 1:
-        remedy = f"Use 1 to {_LONGEST_NAME} characters without blanks"
-        raise _error(f"{str(name)[:80]!r} is not a tool's name", remedy)
+        raise _error("a lambda has no name", "Use tool(function, name=…), or def")
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME_LENGTH or len(name.split()) != 1:
+        remedy = f"Use 1 to {_MAX_NAME_LENGTH} characters without spaces"
+        raise _error(f"{str(name)[:80]!r} is not a tool name", remedy)
     return name
 
 
-def _check(made: ToolFunction) -> None:
-    plain = _plain(made.function)
+def _check_signature(made: ToolFunction) -> None:
+    plain = _unwrap_partial(made.function)
     if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
-        raise _error(f"{made.name} cannot be a tool: it yields", "Return a list instead")
+        raise _error(f"{made.name} cannot be a tool: it is a generator", "Return a list instead")
     try:
         parameters = made.signature().parameters.values()
     except Exception as error:
-        # A name that is missing at run time, an annotation that fails, a function written in C.
+        # A missing name in an annotation, an annotation that raises, a function written in C.
         raise _error(f"{made.name} cannot be a tool: {error}", _REMEDY) from None
     for one in parameters:
-        if one.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD):
-            what = f"{made.name} cannot be a tool: {one} takes anything, under no name"
-            raise _error(what, "Name its parameters")
+        if one.kind in (_Parameter.VAR_POSITIONAL, _Parameter.VAR_KEYWORD):
+            what = f"{made.name} cannot be a tool: {one} has no named arguments"
+            raise _error(what, "Name each parameter")
 
 
 def _error(problem: str, remedy: str) -> ConfigError:

@@ -1,7 +1,7 @@
-"""The store of one process: dictionaries behind a lock, for all its threads and event loops.
+"""`MemoryStore`: a store for one process, shared by all its threads and event loops.
 
-Also `Channels`, the publish and subscribe of one process, which the other drivers feed with what
-they receive.
+Also `Channels`, publish and subscribe within one process. The other drivers deliver the messages
+that they receive through it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from toolkeep._rules.budget import take_tokens
+from toolkeep._rules.limits import take_tokens
 from toolkeep.state.store import (
     Entry,
     Lease,
@@ -32,19 +32,19 @@ from toolkeep.state.store import (
 
 __all__ = ["MemoryStore"]
 
-MAX_WAITING = 1000
-"""Messages that wait for one subscriber. The oldest are dropped."""
+MAX_QUEUED = 1000
+"""Messages queued for one subscriber. When the queue is full, the oldest is dropped."""
 
 OVERHEAD = 300
-"""Bytes that a row costs beside its name and its content, nearly."""
+"""Approximate bytes of a row besides its name and its content."""
 
 BATCH = 500
-"""Names of one batch of a scan."""
+"""Names in one batch of a scan."""
 
 
 @dataclass(slots=True)
 class Row:
-    """One value, lease, bucket or log. Of a bucket only `until`: when it is full."""
+    """One value, lease, bucket or log. A bucket has only `until`: when it is full again."""
 
     until: float
     content: bytes = b""
@@ -54,17 +54,17 @@ class Row:
 
 
 class MemoryStore:
-    """The default store. What it keeps ends with the process.
+    """The default store. Its contents end with the process.
 
-    `max_bytes` bounds it: when expired rows have been dropped and there still is no room, `put` and
-    `append` raise `StoreUnavailable`. Nothing is dropped before its time.
+    `max_bytes` limits its size: if dropping expired rows does not make enough room, `put` and
+    `append` raise `StoreUnavailable`. Nothing is dropped before it expires.
     """
 
     def __init__(self, max_bytes: int = 64 * 1024 * 1024) -> None:
         self.max_bytes = max_bytes
         self._rows: dict[tuple[str, str], Row] = {}
         self._bytes, self._sweep_at = 0, 1024
-        self._last = 0
+        self._last_number = 0
         self._lock = threading.Lock()
         self._channels = Channels()
 
@@ -86,7 +86,7 @@ class MemoryStore:
             found = self._live("value", key)
             if if_version is not None and if_version != (found.version if found else 0):
                 return None
-            row.version = self._next()
+            row.version = self._next_number()
             self._keep("value", key, row)
         return row.version
 
@@ -114,7 +114,7 @@ class MemoryStore:
         with self._lock:
             if self._live("lease", key):
                 return None
-            lease = Lease(key, self._next(), secrets.token_hex(16))
+            lease = Lease(key, self._next_number(), secrets.token_hex(16))
             self._keep("lease", key, Row(until, lease.holder.encode(), lease.token))
         return lease
 
@@ -150,7 +150,7 @@ class MemoryStore:
                 row = Row(until)
                 self._keep("log", log, row)
             self._make_room(len(entry) + OVERHEAD)
-            row.until, position = until, self._next()
+            row.until, position = until, self._next_number()
             row.entries.append((position, entry))
             self._resize(row, len(entry) + OVERHEAD)
             while len(row.entries) > max_entries:
@@ -175,7 +175,7 @@ class MemoryStore:
             yield messages
 
     async def aclose(self) -> None:
-        """End the subscriptions. What is kept stays for as long as the object lives."""
+        """End the subscriptions. The contents stay as long as the object lives."""
         self._channels.close()
 
     def _live(self, kind: str, name: str) -> Row | None:
@@ -200,9 +200,9 @@ class MemoryStore:
             self._sweep()
         if grown > 0 and self._bytes + grown > self.max_bytes:
             raise StoreUnavailable(
-                f"it is full ({self.max_bytes} bytes)",
+                f"the store is full ({self.max_bytes} bytes)",
                 store="memory:",
-                remedy="Give the MemoryStore more max_bytes, or what is kept a shorter ttl",
+                remedy="Raise max_bytes of the MemoryStore, or use shorter ttls",
             )
 
     def _resize(self, row: Row, grown: int) -> None:
@@ -213,62 +213,63 @@ class MemoryStore:
         self._bytes -= self._rows.pop((kind, name)).size
 
     def _sweep(self) -> None:
-        """Drop what has expired. Runs when the rows have doubled, so that a put costs the same."""
+        """Drop expired rows. Runs when the rows have doubled: amortized O(1) per put."""
         for kind, name in list(self._rows):
             if not self._live(kind, name):
                 self._drop(kind, name)
         self._sweep_at = 2 * len(self._rows) + 1024
 
-    def _next(self) -> int:
-        self._last = max(self._last + 1, time.time_ns() // 1000)
-        return self._last
+    def _next_number(self) -> int:
+        """The next version, fencing token or position."""
+        self._last_number = max(self._last_number + 1, time.time_ns() // 1000)
+        return self._last_number
 
 
 class Channels:
-    """The subscriptions of one process, fed from any thread."""
+    """The subscriptions of one process. Messages may be delivered from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_name: dict[str, set[Subscription]] = {}
+        self._subscriptions: dict[str, set[Subscription]] = {}
 
     def names(self) -> list[str]:
-        return list(self._by_name)
+        return list(self._subscriptions)
 
     def subscription(self, name: str) -> Subscription:
         return Subscription(self, name)
 
     def deliver(self, name: str, message: bytes) -> None:
         with self._lock:
-            receivers = list(self._by_name.get(name, ()))
+            receivers = list(self._subscriptions.get(name, ()))
         for receiver in receivers:
             receiver.receive(message)
 
     def close(self) -> None:
         with self._lock:
-            receivers = [one for each in self._by_name.values() for one in each]
+            receivers = [one for group in self._subscriptions.values() for one in group]
         for receiver in receivers:
             receiver.receive(None)
 
-    def add(self, one: Subscription) -> None:
+    def add(self, subscription: Subscription) -> None:
         with self._lock:
-            self._by_name.setdefault(one.name, set()).add(one)
+            self._subscriptions.setdefault(subscription.name, set()).add(subscription)
 
-    def remove(self, one: Subscription) -> None:
+    def remove(self, subscription: Subscription) -> None:
         with self._lock:
-            rest = self._by_name.get(one.name, set())
-            rest.discard(one)
-            if not rest:
-                self._by_name.pop(one.name, None)
+            remaining = self._subscriptions.get(subscription.name, set())
+            remaining.discard(subscription)
+            if not remaining:
+                self._subscriptions.pop(subscription.name, None)
 
 
 class Subscription:
-    """The messages of one channel for one subscriber, in its event loop. An async iterator."""
+    """Async iterator over the messages of one channel, for one subscriber in its event loop."""
 
     def __init__(self, channels: Channels, name: str) -> None:
         self.name = name
         self._channels = channels
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING)
+        self._queue: deque[bytes] = deque(maxlen=MAX_QUEUED)
         self._closed = False
         self._ready = asyncio.Event()
 
@@ -283,24 +284,24 @@ class Subscription:
         self._channels.remove(self)
 
     def receive(self, message: bytes | None) -> None:
-        """From any thread. None: it is over."""
+        """Queue a message, from any thread. None ends the subscription."""
         if message is None:
             self._closed = True
         else:
-            self._waiting.append(message)
+            self._queue.append(message)
         try:
             self._loop.call_soon_threadsafe(self._ready.set)
-        except RuntimeError:  # its event loop was closed without leaving the subscription
+        except RuntimeError:  # its event loop was closed while it was subscribed
             self._channels.remove(self)
 
     def __aiter__(self) -> Subscription:
         return self
 
     async def __anext__(self) -> bytes:
-        while not self._waiting:
+        while not self._queue:
             if self._closed:
                 raise StopAsyncIteration
             self._ready.clear()
-            if not self._waiting and not self._closed:
+            if not self._queue and not self._closed:
                 await self._ready.wait()
-        return self._waiting.popleft()
+        return self._queue.popleft()

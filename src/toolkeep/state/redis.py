@@ -1,8 +1,9 @@
-"""The store of many machines: Redis 6.2 or newer, or Valkey; one server, Sentinel, or Cluster.
+"""`RedisStore`: a store for many machines, in Redis 6.2 or newer, or Valkey.
 
-Every operation is one command with one key, so each is one round trip and fits any slot of a
-cluster. What must be atomic is a Lua script. Nothing is sent twice: redis-py's retries are off,
-because a command whose answer was lost may have run. The clock is that of the Redis server.
+Works with a single server, Sentinel and Cluster. Every operation is one command with one key, so it
+takes one round trip and runs in any slot of a cluster. Multi-step operations are Lua scripts.
+Nothing is sent twice: redis-py's retries are off, because a command whose response was lost may
+have run. The clock is that of the Redis server.
 
 A key in Redis is the kind, a colon and the name: `v:` values, `l:` leases, `b:` buckets, `s:` logs
 (streams). A channel is `c`, the number of the database, a colon and the name.
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from toolkeep._tasks import cancellation_count, was_cancelled
 from toolkeep.errors import ConfigError, WrongLoop
 from toolkeep.state.memory import Channels
 from toolkeep.state.store import (
@@ -45,8 +47,8 @@ from toolkeep.state.store import (
 
 __all__ = ["RedisStore"]
 
-STAMP = 16
-"""Digits of a version or token, which stand before the content. Enough until the year 2286."""
+STAMP_DIGITS = 16
+"""Digits of the version or token that precedes the content. Enough until the year 2286."""
 
 NOW = """
 local time = redis.call('TIME')
@@ -85,8 +87,8 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 """
 
-# The token stays for a minute, so that the next one is greater also if the clock is set back or a
-# replica with another clock takes over. A server without memory refuses SET, but not DEL.
+# The token stays for a minute, so that the next one is greater even if the clock is set back or a
+# replica with another clock takes over. A server that is out of memory refuses SET, but not DEL.
 RELEASE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 local kept = redis.pcall('SET', KEYS[1], string.sub(ARGV[1], 1, 16), 'PX', 60000)
@@ -94,7 +96,7 @@ if type(kept) == 'table' and kept.err then redis.call('DEL', KEYS[1]) end
 return 1
 """
 
-# The same as `_rules.budget.take_tokens`, in microseconds.
+# The same as `_rules.limits.take_tokens`, in microseconds.
 TAKE = f"""{NOW}
 local rate, burst, cost = ARGV[1] / 1000000, tonumber(ARGV[2]), tonumber(ARGV[3])
 local full = tonumber(redis.call('GET', KEYS[1])) or now
@@ -115,28 +117,36 @@ redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return position
 """
 
-KEY_AT = {"GET": 1, "XRANGE": 1, "EVAL": 3, "EVALSHA": 3}
-"""Where the key of a command stands."""
+SCRIPT_DIGESTS = {
+    script: hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+    for script in (PUT, DELETE, LEASE, RENEW, RELEASE, TAKE, APPEND)
+}
+"""The SHA-1 digests by which EVALSHA names the scripts."""
+
+KEY_POSITION = {"GET": 1, "XRANGE": 1, "EVAL": 3, "EVALSHA": 3}
+"""The position of the key among the parts of a command."""
 
 BATCH = 500
-"""Names that one SCAN looks at."""
+"""Names that one SCAN examines."""
 
-PING_TIME = 5.0
-"""Seconds without a word after which the listening connection is tested; twice that, and it is
-replaced."""
+PING_INTERVAL = 5.0
+"""Seconds of silence after which the listener sends a ping; after twice that it reconnects."""
 
-FIRST_PAUSE, LAST_PAUSE = 0.05, 1.0
-"""Seconds between attempts to listen again."""
+FIRST_PAUSE, MAX_PAUSE = 0.05, 1.0
+"""Seconds between attempts to reconnect the listener."""
+
+CANCEL_PAUSE = 0.1
+"""Seconds between attempts to end the listener."""
 
 SENTINEL_PORT = 26379
 
 OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "sentinel_username", "sentinel_password")
-"""What the query of a URL may say, in the words of redis-py."""
+"""The options that the query of a URL may hold, named as in redis-py."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """What a URL says."""
+    """A parsed URL."""
 
     mode: str
     """"", "sentinel" or "cluster"."""
@@ -150,50 +160,53 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Raises ConfigError, which quotes no secret."""
+    """Parse the URL of a store. Raises ConfigError, which quotes no secret."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise _wrong("it cannot be read", "Write redis://host:6379/0") from None
+        raise _invalid("it cannot be parsed", "Write redis://host:6379/0") from None
     if parts.fragment or "@" in f"{parts.path}{parts.query}":
-        # Nothing of it is quoted: the password may be what looks like a path.
-        raise _wrong(
-            "a character of the user or the password has a meaning in URLs",
+        # Quotes nothing: what looks like a path may be the password.
+        raise _invalid(
+            "the user or the password contains a character that is special in URLs",
             "Write / as %2F, ? as %3F, # as %23 and @ as %40",
         )
     scheme = re.fullmatch(r"(rediss?)(?:\+(sentinel|cluster))?", parts.scheme)
     if scheme is None:
-        raise _wrong(f"{parts.scheme!r} is not a scheme of Redis", "Write redis:// or rediss://")
+        raise _invalid(f"{parts.scheme!r} is not a Redis scheme", "Write redis:// or rediss://")
     mode = scheme[2] or ""
-    login, _, places = parts.netloc.rpartition("@")
+    login, _, authority = parts.netloc.rpartition("@")
     port = SENTINEL_PORT if mode == "sentinel" else 6379
-    hosts = tuple(_host(one, port) for one in places.split(","))
+    hosts = tuple(_host(one, port) for one in authority.split(","))
     if len(hosts) > 1 and not mode:
-        raise _wrong("several hosts", "Write redis+sentinel:// or redis+cluster://")
+        raise _invalid(
+            "only Sentinel and Cluster take several hosts",
+            "Write redis+sentinel:// or redis+cluster://",
+        )
     master, db = _path(parts.path, mode)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     for option in query:
         if option not in OPTIONS:
-            raise _wrong(f"the option {option!r} is unknown", f"There are {', '.join(OPTIONS)}")
+            raise _invalid(f"the option {option!r} is unknown", f"Use one of {', '.join(OPTIONS)}")
     username, _, password = login.partition(":")
     options = {"username": unquote(username) or None, "password": unquote(password) or None}
     tls: dict[str, Any] = {"ssl": True} if scheme[1] == "rediss" else {}
     tls |= {name: value for name, value in query.items() if name.startswith("ssl_")}
     if tls and "ssl" not in tls:
-        raise _wrong("options of TLS without TLS", "Write rediss://")
+        raise _invalid("TLS options need TLS", "Write rediss://")
     sentinel = {
         name.removeprefix("sentinel_"): value
         for name, value in query.items()
         if name.startswith("sentinel_")
     }
-    name = f"{parts.scheme}://{places}{parts.path}"
+    name = f"{parts.scheme}://{authority}{parts.path}"
     return Address(mode, hosts, master, db, name, options | tls, sentinel | tls)
 
 
-def _host(place: str, port: int) -> tuple[str, int]:
-    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:]+)(?::(\d{1,5}))?", place)
+def _host(text: str, port: int) -> tuple[str, int]:
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:]+)(?::(\d{1,5}))?", text)
     if found is None:
-        raise _wrong("a host is missing or cannot be read", "Write redis://host:6379/0")
+        raise _invalid("a host is missing or invalid", "Write redis://host:6379/0")
     return found[1].strip("[]"), int(found[2] or port)
 
 
@@ -202,23 +215,25 @@ def _path(path: str, mode: str) -> tuple[str, int]:
     if mode == "sentinel":
         master, _, rest = rest.partition("/")
     if mode == "sentinel" and not master:
-        raise _wrong("no name of the primary", "Write redis+sentinel://host1,host2/name")
+        raise _invalid(
+            "the name of the primary is missing", "Write redis+sentinel://host1,host2/name"
+        )
     if rest and not rest.isdecimal():
-        raise _wrong(f"{rest!r} is not a number of a database", "Write redis://host:6379/0")
+        raise _invalid(f"{rest!r} is not a database number", "Write redis://host:6379/0")
     if mode == "cluster" and rest not in ("", "0"):
-        raise _wrong("a cluster has no numbered databases", "Write redis+cluster://host1,host2")
+        raise _invalid("a cluster has no numbered databases", "Write redis+cluster://host1,host2")
     return unquote(master), int(rest or 0)
 
 
-def _wrong(problem: str, remedy: str) -> ConfigError:
+def _invalid(problem: str, remedy: str) -> ConfigError:
     return ConfigError(f"the URL of the store: {problem}", remedy=remedy)
 
 
 class RedisStore:
     """A store in Redis or Valkey, for the event loop and the process that first uses it.
 
-    Use a server that evicts nothing (`maxmemory-policy noeviction`): an evicted lease could be held
-    twice. A failover may lose the last writes, also a lease: fencing tokens are for that.
+    Use a server without eviction (`maxmemory-policy noeviction`): an evicted lease could be held
+    twice. A failover may lose the last writes, including a lease: use the fencing tokens.
     """
 
     def __init__(self, url: str, *, timeout: float = TIMEOUT, max_connections: int = 32) -> None:
@@ -236,9 +251,11 @@ class RedisStore:
         found = await self._command("GET", f"v:{key}")
         if found is None:
             return None
-        if not found[:STAMP].isdigit():
-            raise self._unavailable(f"{key!r} holds what toolkeep did not write", "Delete it")
-        return Entry(found[STAMP:], int(found[:STAMP]))
+        if not found[:STAMP_DIGITS].isdigit():
+            raise self._unavailable(
+                f"{key!r} holds a value that toolkeep did not write", "Delete it"
+            )
+        return Entry(found[STAMP_DIGITS:], int(found[:STAMP_DIGITS]))
 
     async def put(
         self, key: str, value: bytes, *, ttl: float | None = None, if_version: int | None = None
@@ -253,13 +270,13 @@ class RedisStore:
 
     async def scan(self, prefix: str) -> AsyncIterator[str]:
         pattern = "v:" + re.sub(r"([*?\[\]\\^])", r"\\\1", prefix) + "*"
-        for target in await self._scanned():
+        for target in await self._scan_targets():
             cursor = b"0"
             while True:
                 cursor, names = await self._command(
                     *("SCAN", cursor, "MATCH", pattern, "COUNT", BATCH), **target
                 )
-                if isinstance(cursor, dict):  # of a cluster: by the node's name
+                if isinstance(cursor, dict):  # a cluster returns one for each node
                     (cursor,) = cast("dict[str, int]", cursor).values()
                 for name in names:
                     yield name.decode()[2:]
@@ -274,10 +291,12 @@ class RedisStore:
 
     async def renew(self, lease: Lease, ttl: float) -> bool:
         check_lease(lease.key, ttl)
-        return bool(await self._script(RENEW, f"l:{lease.key}", _held(lease), _milliseconds(ttl)))
+        return bool(
+            await self._script(RENEW, f"l:{lease.key}", _lease_content(lease), _milliseconds(ttl))
+        )
 
     async def release(self, lease: Lease) -> None:
-        await self._script(RELEASE, f"l:{lease.key}", _held(lease))
+        await self._script(RELEASE, f"l:{lease.key}", _lease_content(lease))
 
     async def take(self, key: str, *, rate: float, burst: float, cost: float = 1.0) -> float:
         check_take(key, rate, burst, cost)
@@ -290,7 +309,7 @@ class RedisStore:
     async def read(self, log: str, after: int = 0, *, limit: int = 100) -> list[tuple[int, bytes]]:
         check_read(log, limit)
         found = await self._command("XRANGE", f"s:{log}", f"{after + 1}-0", "+", "COUNT", limit)
-        return [(int(place.partition(b"-")[0]), fields[b"e"]) for place, fields in found]
+        return [(int(stream_id.partition(b"-")[0]), fields[b"e"]) for stream_id, fields in found]
 
     async def publish(self, channel: str, message: bytes) -> None:
         check_message(channel, message)
@@ -302,7 +321,7 @@ class RedisStore:
         listener, name = self._open().listener, self._channel(channel)
         with self._channels.subscription(name) as messages:
             try:
-                async with self._answering():
+                async with self._errors_mapped():
                     await listener.add(name)
                 yield messages
             finally:
@@ -333,46 +352,51 @@ class RedisStore:
             )
         return session
 
-    async def _scanned(self) -> list[dict[str, Any]]:
-        """What tells SCAN where to look: nothing, or each primary of a cluster."""
+    async def _scan_targets(self) -> list[dict[str, Any]]:
+        """The arguments that select the nodes to scan: none, or each primary of a cluster."""
         if self._address.mode != "cluster":
             return [{}]
         session = self._open()
-        async with self._answering():
-            await session.know_nodes()
+        async with self._errors_mapped():
+            await session.discover_nodes()
         return [{"target_nodes": node} for node in session.client.get_primaries()]
 
-    async def _script(self, text: str, key: str, *values: object) -> Any:
+    async def _script(self, script: str, key: str, *values: object) -> Any:
         try:
-            return await self._command("EVALSHA", _digest(text), 1, key, *values)
+            return await self._command("EVALSHA", SCRIPT_DIGESTS[script], 1, key, *values)
         except self._library.exceptions.NoScriptError:
-            return await self._command("EVAL", text, 1, key, *values)  # and it is known from now on
+            return await self._command("EVAL", script, 1, key, *values)  # which also loads it
 
     async def _command(self, *parts: object, **target: Any) -> Any:
-        session = self._open()
-        async with self._answering(), session.free:
-            return await session.execute(parts, target)
+        session, before = self._open(), cancellation_count()
+        async with self._errors_mapped(), session.free:
+            found = await session.execute(parts, target)
+            if was_cancelled(before):
+                # redis-py sends with `asyncio.wait_for`, which swallows this in Python 3.11.
+                raise asyncio.CancelledError
+            return found
 
     @asynccontextmanager
-    async def _answering(self) -> AsyncGenerator[None]:
+    async def _errors_mapped(self) -> AsyncGenerator[None]:
+        """Apply the timeout, and raise StoreUnavailable for what redis-py raises."""
         errors = self._library.exceptions
         try:
             async with asyncio.timeout(self.timeout):
                 yield
         except TimeoutError:
-            raise self._unavailable(f"no answer within {self.timeout:g} s") from None
+            raise self._unavailable(f"no response within {self.timeout:g} s") from None
         except errors.NoScriptError:
             raise
-        # Without its cause: the text of an answer may quote what was sent.
+        # Not chained: an error message of Redis may quote what was sent.
         except (errors.RedisError, OSError) as error:
-            raise self._unavailable(*_explained(error, errors)) from None
+            raise self._unavailable(*_problem_and_remedy(error, errors)) from None
 
     def _unavailable(self, problem: str, remedy: str = "") -> StoreUnavailable:
         return StoreUnavailable(problem, store=self._address.name, remedy=remedy)
 
 
 class Session:
-    """The connections of one store in one event loop."""
+    """The connections of one store in one event loop, until the store is closed."""
 
     def __init__(
         self,
@@ -387,7 +411,7 @@ class Session:
         self.free = asyncio.Semaphore(max_connections)
         self._options: dict[str, Any] = {
             **address.options,
-            # Below ours, so that redis-py itself sees that a node of a cluster is gone.
+            # Less than ours, so that redis-py itself notices that a node of a cluster is gone.
             "socket_timeout": timeout * 0.9,
             "socket_connect_timeout": timeout * 0.6,
             "retry": library.asyncio.retry.Retry(library.backoff.NoBackoff(), 0),
@@ -403,7 +427,7 @@ class Session:
         asyncio_, address = self._library.asyncio, self._address
         if address.mode == "cluster":
             nodes = [asyncio_.cluster.ClusterNode(*host) for host in address.hosts]
-            # Otherwise five redirections close all connections, also those that are in use.
+            # With the default, five redirections close all connections, even those in use.
             return asyncio_.RedisCluster(startup_nodes=nodes, reinitialize_steps=0, **self._options)
         if address.mode == "sentinel":
             share = self._options["socket_timeout"] / (len(address.hosts) + 1)
@@ -428,17 +452,17 @@ class Session:
         )
 
     async def execute(self, parts: tuple[Any, ...], target: dict[str, Any]) -> Any:
-        if self._address.mode == "cluster" and not target and parts[0] in KEY_AT:
-            # redis-py 8.1 sends some scripts to another node first, and follows the redirection.
-            await self.know_nodes()
-            target = {"target_nodes": self.client.get_node_from_key(parts[KEY_AT[parts[0]]])}
+        if self._address.mode == "cluster" and not target and parts[0] in KEY_POSITION:
+            # redis-py 8.1 sends some scripts to a wrong node first, and follows the redirection.
+            await self.discover_nodes()
+            target = {"target_nodes": self.client.get_node_from_key(parts[KEY_POSITION[parts[0]]])}
         return await self.client.execute_command(*parts, **target)
 
-    async def know_nodes(self) -> None:
-        """Ask the cluster for its nodes, if that is needed.
+    async def discover_nodes(self) -> None:
+        """Discover the nodes of the cluster, if they are not known yet.
 
-        In a task of its own: one that was cancelled with each operation that waits for it would
-        begin anew each time, and on a slow machine never end.
+        Runs in a task of its own: if a timeout of the waiting operation cancelled it, discovery
+        would start again each time, and might never finish on a slow machine.
         """
         if self._discovery is None or self._discovery.done():
             self._discovery = asyncio.create_task(self._discover(), context=Context())
@@ -469,10 +493,10 @@ class Session:
 
     @asynccontextmanager
     async def subscriber(self) -> AsyncGenerator[Any]:
-        """A connection to listen on. In a cluster every node hears every message."""
+        """A connection for subscriptions. In a cluster, every node receives every message."""
         client = self.client
         if self._address.mode == "cluster":
-            await self.know_nodes()
+            await self.discover_nodes()
             node = client.get_random_node()
             client = self._single(node.host, node.port)
         subscriber = client.pubsub()
@@ -485,36 +509,36 @@ class Session:
 
 
 class Listener:
-    """The task that listens for as long as there are subscriptions, and connects again."""
+    """A task that receives messages and reconnects, as long as there are subscriptions."""
 
     def __init__(self, session: Session, channels: Channels) -> None:
         self._session, self._channels = session, channels
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._subscriber: Any = None
-        self._heard: dict[str, asyncio.Event] = {}
-        """By channel: whether Redis has confirmed the subscription on this connection."""
+        self._confirmed: dict[str, asyncio.Event] = {}
+        """By channel: set when Redis has confirmed the subscription on this connection."""
 
     async def add(self, channel: str) -> None:
-        """Returns when messages arrive. The caller bounds the wait."""
-        heard = self._heard.setdefault(channel, asyncio.Event())
+        """Subscribe, and return when Redis has confirmed it. The caller limits the wait."""
+        confirmed = self._confirmed.setdefault(channel, asyncio.Event())
         async with self._lock:
             if self._task is None:
-                # In a context of its own: it outlives the caller's.
+                # An empty context: the task outlives the caller.
                 self._task = asyncio.create_task(self._run(), context=Context())
-            elif self._subscriber is not None and not heard.is_set():
+            elif self._subscriber is not None and not confirmed.is_set():
                 await self._subscriber.subscribe(channel)
-        await heard.wait()
+        await confirmed.wait()
 
     async def remove(self, channel: str) -> None:
         async with self._lock:
             if channel in self._channels.names():
                 return
-            self._heard.pop(channel, None)
+            self._confirmed.pop(channel, None)
             if not self._channels.names():
                 await self._stop()
             elif self._subscriber is not None:
-                with contextlib.suppress(Exception):  # the task finds out, and connects again
+                with contextlib.suppress(Exception):  # the task notices, and reconnects
                     await self._subscriber.unsubscribe(channel)
 
     async def aclose(self) -> None:
@@ -523,50 +547,51 @@ class Listener:
 
     async def _stop(self) -> None:
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        while task is not None and not task.done():
+            task.cancel()  # again, as long as redis-py swallows it
+            await asyncio.wait([task], timeout=CANCEL_PAUSE)
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE
         while True:
             try:
                 async with self._session.subscriber() as subscriber:
-                    await subscriber.subscribe(*self._heard)
+                    await subscriber.subscribe(*self._confirmed)
                     self._subscriber = subscriber
                     async for _ in self._receive(subscriber):
                         pause = FIRST_PAUSE
             except Exception:
-                # Whatever it was: those who subscribe wait, and the next attempt follows.
-                pause = min(2 * pause, LAST_PAUSE)
+                # Any error: the subscribers keep waiting, and the next attempt follows.
+                pause = min(2 * pause, MAX_PAUSE)
             finally:
                 self._subscriber = None
-                for heard in self._heard.values():
-                    heard.clear()
+                for confirmed in self._confirmed.values():
+                    confirmed.clear()
             await asyncio.sleep(pause)
 
     async def _receive(self, subscriber: Any) -> AsyncGenerator[None]:
-        last_word = time.monotonic()
+        """Handle messages and yield after each. Ends if the connection stays silent."""
+        received_at = time.monotonic()
         while True:
-            message = await subscriber.get_message(timeout=PING_TIME)
-            silence = time.monotonic() - last_word
-            if message is None and silence >= 2 * PING_TIME:
+            message = await subscriber.get_message(timeout=PING_INTERVAL)
+            silence = time.monotonic() - received_at
+            if message is None and silence >= 2 * PING_INTERVAL:
                 return
-            if message is None and silence >= PING_TIME:
+            if message is None and silence >= PING_INTERVAL:
                 await subscriber.ping()
             if message is None:
                 continue
-            last_word = time.monotonic()
-            self._heed(message)
+            received_at = time.monotonic()
+            self._handle(message)
             yield
 
-    def _heed(self, message: dict[str, Any]) -> None:
+    def _handle(self, message: dict[str, Any]) -> None:
         match message["type"]:
             case "message":
                 self._channels.deliver(message["channel"].decode(), message["data"])
             case "subscribe":
-                if heard := self._heard.get(message["channel"].decode()):
-                    heard.set()
+                if confirmed := self._confirmed.get(message["channel"].decode()):
+                    confirmed.set()
             case _:
                 pass
 
@@ -577,19 +602,8 @@ def _library() -> Any:
         importlib.import_module("redis.asyncio")
     except ImportError:
         remedy = "Install toolkeep with its extra: pip install 'toolkeep[redis]'"
-        raise ConfigError("a store in Redis needs the package redis", remedy=remedy) from None
+        raise ConfigError("a Redis store needs the package redis", remedy=remedy) from None
     return library
-
-
-def _digest(script: str) -> str:
-    return DIGESTS[script]
-
-
-DIGESTS = {
-    script: hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
-    for script in (PUT, DELETE, LEASE, RENEW, RELEASE, TAKE, APPEND)
-}
-"""The names by which Redis knows the scripts."""
 
 
 def _milliseconds(ttl: float) -> int:
@@ -600,17 +614,17 @@ def _or_empty(version: int | None) -> int | str:
     return "" if version is None else version
 
 
-def _held(lease: Lease) -> str:
-    return f"{lease.token:0{STAMP}d}{lease.holder}"
+def _lease_content(lease: Lease) -> str:
+    return f"{lease.token:0{STAMP_DIGITS}d}{lease.holder}"
 
 
-def _explained(error: Exception, errors: Any) -> tuple[str, str]:
-    """What an error of redis-py means. Its text may quote what was sent: only its kind is told."""
+def _problem_and_remedy(error: Exception, errors: Any) -> tuple[str, str]:
+    """Explain an error of redis-py. Its text is left out: it may quote what was sent."""
     text = str(error)
     if isinstance(error, errors.OutOfMemoryError) or re.search(r"\bOOM\b", text):
-        return "it is full", "Give Redis more maxmemory, or what is kept a shorter ttl"
+        return "Redis is out of memory", "Raise maxmemory of Redis, or use shorter ttls"
     refused = errors.ResponseError, errors.AuthenticationError, errors.AuthorizationError
     if isinstance(error, refused):
         code = re.match(r"-?([A-Z]{4,})\b", text)
-        return f"it refused: {code[1] if code else type(error).__name__}", ""
+        return f"Redis refused the command: {code[1] if code else type(error).__name__}", ""
     return f"no connection ({type(error.__cause__ or error).__name__})", ""

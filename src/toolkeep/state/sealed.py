@@ -1,12 +1,12 @@
-"""Values, log entries and messages that only those who have the key can read or make.
+"""`sealed`: authenticated encryption of values, log entries and messages, around any store.
 
 The cipher is XAES-256-GCM (C2SP): AES-256-GCM with a key derived for each message from a random
-nonce of 24 bytes. Plain AES-GCM has 12: after four thousand million messages of one key, two might
-share a nonce, and a busy fleet gets there in weeks.
+nonce of 24 bytes. Plain AES-GCM has 12: after four thousand million messages with one key, two
+might share a nonce, and a busy fleet gets there in weeks.
 
-What is stored is bound to its kind and name: a value that was moved to another key does not open.
-It is not bound to its time: who can write to the store can put back an older value of the same key.
-Names, sizes, leases and buckets are not encrypted.
+A ciphertext is bound to its kind and name: a value that was moved to another key does not decrypt.
+It is not bound to a time: an attacker who can write to the store can restore an older value of the
+same key. Names, sizes, leases and buckets are not encrypted.
 """
 
 from __future__ import annotations
@@ -33,29 +33,32 @@ FORMAT = b"\x01"
 KEY_SIZE, KEY_ID_SIZE, NONCE_SIZE, TAG_SIZE = 32, 8, 24, 16
 HEADER_SIZE = len(FORMAT) + KEY_ID_SIZE + NONCE_SIZE
 
-HOW_TO_MAKE_A_KEY = "Make one with: python -c 'import secrets; print(secrets.token_hex(32))'"
+_URLSAFE_TO_STANDARD = str.maketrans("-_", "+/")
+"""From the base64 alphabet for URLs to the standard one."""
+
+GENERATE_KEY = "Generate a key with: python -c 'import secrets; print(secrets.token_hex(32))'"
 
 
 def sealed(store: Store, keys: Sequence[str | bytes]) -> SealedStore:
-    """`store`, with everything in it encrypted.
+    """`store` with its values, log entries and messages encrypted.
 
-    A key is 32 random bytes, as base64, hexadecimal or bytes. The first key seals, all open: to
-    change keys, add the new one at the end everywhere, then move it to the front, and take the old
-    one away when what it sealed has expired or been written again.
+    A key is 32 random bytes, as base64, hexadecimal or bytes. The first key encrypts, all decrypt.
+    To change keys, add the new one at the end in every process, then move it to the front, and
+    remove the old one when everything it encrypted has expired or been rewritten.
     """
     return SealedStore(store, keys)
 
 
 class SealedStore:
-    """A store that encrypts, around another. Made by `sealed`.
+    """A store that encrypts the contents of another. Made by `sealed`.
 
-    `get` and `read` raise `SealBroken` for what does not open: to take it for absent would let a
-    process with the wrong keys overwrite what the others still need. `put` and `delete` work on it.
-    Messages that do not open are dropped with a warning.
+    `get` and `read` raise `SealBroken` for contents that do not decrypt: if they counted as absent,
+    a process with wrong keys would overwrite data that others need. `put` and `delete` still work.
+    Messages that do not decrypt are dropped with a warning.
     """
 
     def __init__(self, store: Store, keys: Sequence[str | bytes]) -> None:
-        self._store, self._ring = store, KeyRing(keys)
+        self._store, self._key_ring = store, KeyRing(keys)
 
     def __repr__(self) -> str:
         return f"sealed({self._store!r})"
@@ -64,13 +67,13 @@ class SealedStore:
         found = await self._store.get(key)
         if found is None:
             return None
-        return Entry(self._opened(found.value, "value", key), found.version)
+        return Entry(self._decrypt(found.value, "value", key), found.version)
 
     async def put(
         self, key: str, value: bytes, *, ttl: float | None = None, if_version: int | None = None
     ) -> int | None:
-        secret = self._ring.seal(value, _place("value", key))
-        return await self._store.put(key, secret, ttl=ttl, if_version=if_version)
+        ciphertext = self._key_ring.encrypt(value, _associated_data("value", key))
+        return await self._store.put(key, ciphertext, ttl=ttl, if_version=if_version)
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
         return await self._store.delete(key, if_version=if_version)
@@ -91,15 +94,17 @@ class SealedStore:
         return await self._store.take(key, rate=rate, burst=burst, cost=cost)
 
     async def append(self, log: str, entry: bytes, *, max_entries: int, ttl: float) -> int:
-        secret = self._ring.seal(entry, _place("log", log))
-        return await self._store.append(log, secret, max_entries=max_entries, ttl=ttl)
+        ciphertext = self._key_ring.encrypt(entry, _associated_data("log", log))
+        return await self._store.append(log, ciphertext, max_entries=max_entries, ttl=ttl)
 
     async def read(self, log: str, after: int = 0, *, limit: int = 100) -> list[tuple[int, bytes]]:
         found = await self._store.read(log, after, limit=limit)
-        return [(position, self._opened(entry, "log", log)) for position, entry in found]
+        return [(position, self._decrypt(entry, "log", log)) for position, entry in found]
 
     async def publish(self, channel: str, message: bytes) -> None:
-        await self._store.publish(channel, self._ring.seal(message, _place("channel", channel)))
+        await self._store.publish(
+            channel, self._key_ring.encrypt(message, _associated_data("channel", channel))
+        )
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         return self._subscribed(channel)
@@ -107,47 +112,47 @@ class SealedStore:
     @asynccontextmanager
     async def _subscribed(self, channel: str) -> AsyncGenerator[AsyncIterator[bytes]]:
         async with self._store.subscribe(channel) as messages:
-            yield self._open_messages(messages, channel)
+            yield self._decrypt_messages(messages, channel)
 
-    async def _open_messages(
+    async def _decrypt_messages(
         self, messages: AsyncIterator[bytes], channel: str
     ) -> AsyncGenerator[bytes]:
         async for message in messages:
             try:
-                yield self._opened(message, "channel", channel)
+                yield self._decrypt(message, "channel", channel)
             except SealBroken as problem:
-                logger.warning("a message was dropped: %s", problem)
+                logger.warning("dropped a message: %s", problem)
 
     async def aclose(self) -> None:
         await self._store.aclose()
 
-    def _opened(self, secret: bytes, kind: str, name: str) -> bytes:
+    def _decrypt(self, ciphertext: bytes, kind: str, name: str) -> bytes:
         try:
-            return self._ring.open(secret, _place(kind, name))
-        except Unopened as problem:
+            return self._key_ring.decrypt(ciphertext, _associated_data(kind, name))
+        except DecryptionFailed as problem:
             raise SealBroken(
-                f"the {kind} {name!r} does not open: {problem}",
+                f"the {kind} {name!r} cannot be decrypted: {problem}",
                 store=repr(self._store),
-                remedy="Add the key that sealed it to the keys, or delete it",
+                remedy="Add the key that encrypted it to the keys, or delete it",
             ) from None
 
 
-def _place(kind: str, name: str) -> bytes:
-    """The associated data: a kind has no colon, so no two places are the same bytes."""
+def _associated_data(kind: str, name: str) -> bytes:
+    """The associated data. A kind has no colon, so it is unique for each kind and name."""
     return f"{kind}:{name}".encode()
 
 
-class Unopened(ValueError):
-    """Why something does not open. Quotes nothing of it but a key's id."""
+class DecryptionFailed(ValueError):
+    """Why a ciphertext does not decrypt. Its message quotes only a key id."""
 
 
 class KeyRing:
-    """The first key seals, all open. A key's id is a digest of it."""
+    """Encrypts with the first key, decrypts with any. A key's id is a digest of it."""
 
     def __init__(self, keys: Sequence[str | bytes]) -> None:
         cryptography = _library()
         if isinstance(keys, str | bytes) or not keys:
-            raise ConfigError("keys must be a list of one or more", remedy=HOW_TO_MAKE_A_KEY)
+            raise ConfigError("keys must be a list of one or more keys", remedy=GENERATE_KEY)
         self._keys: dict[bytes, DerivedKeys] = {}
         for number, key in enumerate(keys, 1):
             secret = _decoded(key, number)
@@ -157,22 +162,24 @@ class KeyRing:
     def __repr__(self) -> str:
         return f"<KeyRing {', '.join(one.hex() for one in self._keys)}>"
 
-    def seal(self, value: bytes, place: bytes) -> bytes:
+    def encrypt(self, value: bytes, data: bytes) -> bytes:
         nonce = secrets.token_bytes(NONCE_SIZE)
         header = FORMAT + self._first + nonce
-        return header + self._keys[self._first].encrypt(nonce, value, header + place)
+        return header + self._keys[self._first].encrypt(nonce, value, header + data)
 
-    def open(self, secret: bytes, place: bytes) -> bytes:
-        header, ciphertext = secret[:HEADER_SIZE], secret[HEADER_SIZE:]
-        if header[:1] != FORMAT or len(ciphertext) < TAG_SIZE:
-            raise Unopened("it is not sealed, or cut")
+    def decrypt(self, ciphertext: bytes, data: bytes) -> bytes:
+        header, body = ciphertext[:HEADER_SIZE], ciphertext[HEADER_SIZE:]
+        if header[:1] != FORMAT or len(body) < TAG_SIZE:
+            raise DecryptionFailed("it is truncated or not encrypted")
         key_id = header[1 : 1 + KEY_ID_SIZE]
         key = self._keys.get(key_id)
         if key is None:
-            raise Unopened(f"it was sealed with the key {key_id.hex()}, which is not configured")
-        value = key.decrypt(header[-NONCE_SIZE:], ciphertext, header + place)
+            raise DecryptionFailed(
+                f"it was encrypted with the key {key_id.hex()}, which is not configured"
+            )
+        value = key.decrypt(header[-NONCE_SIZE:], body, header + data)
         if value is None:
-            raise Unopened("it was changed, or moved from another name")
+            raise DecryptionFailed("it was changed, or moved from another name")
         return value
 
 
@@ -210,12 +217,12 @@ def _key_id(key: bytes) -> bytes:
 
 
 def _decoded(key: str | bytes, number: int) -> bytes:
-    """The 32 bytes of a key. An error names it by its number and quotes nothing of it."""
+    """The 32 bytes of a key. An error names the key by its number and does not quote it."""
     found = key if isinstance(key, bytes) else _from_text(key.strip())
     if len(found) != KEY_SIZE:
         raise ConfigError(
-            f"key {number} of the store is not 32 bytes in base64 or hexadecimal",
-            remedy=HOW_TO_MAKE_A_KEY,
+            f"key {number} of the store must be 32 bytes in base64 or hexadecimal",
+            remedy=GENERATE_KEY,
         )
     return found
 
@@ -226,13 +233,11 @@ def _from_text(text: str) -> bytes:
     if not re.fullmatch(r"(?:[\w+/-]{43})=?", text, re.ASCII):
         return b""
     try:
-        return base64.b64decode(text.rstrip("=").translate(_STANDARD) + "=", validate=True)
+        return base64.b64decode(
+            text.rstrip("=").translate(_URLSAFE_TO_STANDARD) + "=", validate=True
+        )
     except binascii.Error:
         return b""
-
-
-_STANDARD = str.maketrans("-_", "+/")
-"""From the alphabet of URLs to the usual one."""
 
 
 def _library() -> Any:
@@ -241,5 +246,7 @@ def _library() -> Any:
             importlib.import_module(f"cryptography.{part}")
     except ImportError:
         remedy = "Install toolkeep with its extra: pip install 'toolkeep[sealed]'"
-        raise ConfigError("sealing needs the package cryptography", remedy=remedy) from None
+        raise ConfigError(
+            "encryption of a store needs the package cryptography", remedy=remedy
+        ) from None
     return importlib.import_module("cryptography")

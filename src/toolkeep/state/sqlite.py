@@ -1,11 +1,10 @@
-"""The store of one machine: an SQLite file that many processes of one user share.
+"""`SQLiteStore`: a store for one machine, in an SQLite file that processes of one user share.
 
-One connection in one thread serves the operations of a store; each is one transaction. The file
-and its directory are their owner's alone. Messages are rows that each store looks for.
+One connection in one thread serves the operations of a store; each is one transaction. Only the
+owner may access the file and its directory. Messages are rows for which each store polls.
 
-Times are wall-clock times, because the file outlives a boot. A clock that is set back prolongs what
-has a ttl, by that ttl at most; one that is set forward ends leases early, which is what fencing
-tokens are for.
+Times are wall-clock times, because the file outlives a reboot. Setting the clock back extends a
+ttl, by that ttl at most. Setting it forward ends leases early: use the fencing tokens.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from toolkeep._files import doubt_about, make_private
-from toolkeep._rules.budget import take_tokens
+from toolkeep._files import distrust_reason, make_private_directory
+from toolkeep._rules.limits import take_tokens
 from toolkeep.state.memory import Channels
 from toolkeep.state.store import (
     TIMEOUT,
@@ -59,47 +58,48 @@ CREATE TABLE messages
 CREATE TABLE clock (last INTEGER);
 INSERT INTO clock VALUES (0);
 """
-"""`cells`: values, leases, buckets (only `until`: when it is full) and the ends of logs. `clock`:
-the greatest version, token or position that was given out, so that none comes twice."""
+"""`cells`: values, leases, buckets (only `until`: when it is full again) and the expiry of logs.
+`clock`: the greatest version, token or position in use, so that none is used twice."""
 
 LOCK_PAUSE = 0.001
-"""Seconds between attempts to get the write lock. SQLite's own busy handler sleeps up to 100 ms,
-and with eight writers some of them longer than the timeout."""
+"""Seconds between attempts to get the write lock. SQLite's own busy handler sleeps up to 100 ms;
+with eight writers, some waited longer than the timeout."""
 
-POLL = 0.04
-"""Seconds between looks for messages of other processes."""
+POLL_INTERVAL = 0.04
+"""Seconds between polls for messages of other processes."""
 
-MESSAGE_TIME, MAX_MESSAGES = 10.0, 10_000
-"""Seconds that a message can be seen, and how many of them are kept at most."""
+MESSAGE_TTL, MAX_MESSAGES = 10.0, 10_000
+"""Seconds that a message is kept, and how many are kept at most."""
 
-SWEEP_TIME, SWEEP_ROWS = 5.0, 500
-"""Seconds between sweeps by one process, and the expired rows that one sweep drops."""
+SWEEP_INTERVAL, SWEEP_ROWS = 5.0, 500
+"""Seconds between sweeps by one process, and the expired rows that one sweep deletes."""
 
 MAX_QUEUED = 1000
-"""Operations that wait for the thread of one store."""
+"""Operations that may wait for the thread of one store."""
 
 BATCH = 500
-"""Names of one batch of a scan."""
+"""Names in one batch of a scan."""
 
-PAGE = 4096
+PAGE_SIZE = 4096
 
-CLOSE_TIME = 1.0
+CLOSE_TIMEOUT = 1.0
 """Seconds that closing waits for a thread."""
 
 _opening = threading.Lock()
-"""Held while a file is made: to close a file that this process has also opened through SQLite would
-drop SQLite's locks on it (POSIX)."""
+"""Held while a file is made: on POSIX, closing a file that this process has also opened through
+SQLite drops SQLite's locks on it."""
 
-_abandoned: list[object] = []
-"""Connections of a parent process, which SQLite forbids to use or to close in a forked child."""
+_inherited: list[object] = []
+"""Connections of the parent process. SQLite forbids a forked child to use or close them, so they
+are kept here, out of reach of the garbage collector."""
 
 
 class SQLiteStore:
     """A store in the file `path`, which is made, with its directory, when it is first used.
 
-    May be used from any thread and event loop, and after a fork. `max_bytes` bounds the file: when
-    expired rows have been dropped and there still is no room, writing raises `StoreUnavailable`.
-    A commit survives a crash of the process; the last ones may be lost if the machine crashes.
+    May be used from any thread and event loop, and after a fork. `max_bytes` limits the file: if
+    deleting expired rows does not make enough room, writing raises `StoreUnavailable`. A commit
+    survives a crash of the process; the last ones may be lost if the machine crashes.
     """
 
     def __init__(
@@ -270,22 +270,22 @@ class SQLiteStore:
         return await self._in_thread(lambda db: db.transaction(work))
 
     async def _read(self, work: Callable[[Database], T]) -> T:
-        return await self._in_thread(lambda db: db.patiently(lambda: work(db)))
+        return await self._in_thread(lambda db: db.retry_while_locked(lambda: work(db)))
 
     async def _in_thread(self, work: Callable[[Database], T]) -> T:
         with self._lock:
             worker = self._worker
             if worker is None or worker.process != os.getpid():
-                _abandoned.extend(part for part in (worker, self._poller) if part is not None)
+                _inherited.extend(part for part in (worker, self._poller) if part is not None)
                 self._poller = None
                 worker = self._worker = Worker(self.path, self.max_bytes, self._name)
         try:
             async with asyncio.timeout(self.timeout):
                 return await worker.run(work, time.monotonic() + self.timeout)
         except TimeoutError:
-            raise self._unavailable(f"no answer within {self.timeout:g} s") from None
+            raise self._unavailable(f"no response within {self.timeout:g} s") from None
         except sqlite3.Error as error:
-            raise self._unavailable(*_explained(error, self.max_bytes)) from error
+            raise self._unavailable(*_problem_and_remedy(error, self.max_bytes)) from error
         except OSError as error:
             raise self._unavailable(f"the file cannot be opened: {error.strerror}") from error
 
@@ -293,21 +293,24 @@ class SQLiteStore:
         return StoreUnavailable(problem, store=self._name, remedy=remedy)
 
 
-def _explained(error: sqlite3.Error, max_bytes: int) -> tuple[str, str]:
+def _problem_and_remedy(error: sqlite3.Error, max_bytes: int) -> tuple[str, str]:
     match getattr(error, "sqlite_errorname", "").split("_")[1:2]:
         case ["FULL"]:
-            remedy = "Give the SQLiteStore more max_bytes, or what is kept a shorter ttl"
-            return f"it is full ({max_bytes} bytes, or the disk)", remedy
+            remedy = "Raise max_bytes of the SQLiteStore, or use shorter ttls"
+            return f"the store is full ({max_bytes} bytes, or the disk)", remedy
         case ["BUSY"]:
-            return "other processes kept it locked", ""
+            return "other processes kept the file locked", ""
         case ["NOTADB" | "CORRUPT"]:
-            return "the file is damaged or of another program", "Remove it, or name another file"
+            return (
+                "the file is damaged or belongs to another program",
+                "Remove it, or use another file",
+            )
         case _:
-            return f"SQLite says: {error}", ""
+            return f"SQLite failed: {error}", ""
 
 
 class Worker:
-    """The thread of one store in one process, and its connection. Lives until it is closed."""
+    """The thread of one store in one process, and its connection. Lives until `close`."""
 
     def __init__(self, path: Path, max_bytes: int, name: str) -> None:
         self.process = os.getpid()
@@ -316,45 +319,47 @@ class Worker:
         self._lock, self._queued = threading.Lock(), 0
         self._db: Database | None = None
 
-    async def run(self, work: Callable[[Database], T], give_up: float) -> T:
-        """Raises TimeoutError if the thread comes to it after `give_up`, or has too much to do."""
+    async def run(self, work: Callable[[Database], T], deadline: float) -> T:
+        """Run `work` in the thread. Raises TimeoutError at the deadline or if the queue is full."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        future: asyncio.Future[T] = loop.create_future()
         with self._lock:
             if self._queued >= MAX_QUEUED:
                 raise TimeoutError
             self._queued += 1
-        # Not `run_in_executor`: work that is cancelled would leave the queue uncounted.
+        # Not `run_in_executor`: cancelled work would never be subtracted from `_queued`.
         try:
-            self._thread.submit(self._serve, work, give_up, loop, answer)
+            self._thread.submit(self._serve, work, deadline, loop, future)
         except RuntimeError:
-            raise StoreUnavailable("it was closed meanwhile", store=self._opening[2]) from None
-        return await answer
+            raise StoreUnavailable(
+                "the store was closed meanwhile", store=self._opening[2]
+            ) from None
+        return await future
 
     def _serve(
         self,
         work: Callable[[Database], T],
-        give_up: float,
+        deadline: float,
         loop: asyncio.AbstractEventLoop,
-        answer: asyncio.Future[T],
+        future: asyncio.Future[T],
     ) -> None:
         with self._lock:
             self._queued -= 1
         try:
-            result, error = self._work(work, give_up), None
+            result, error = self._work(work, deadline), None
         except Exception as raised:
             result, error = None, raised
         with contextlib.suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(_resolve, answer, result, error)
+            loop.call_soon_threadsafe(_resolve, future, result, error)
 
-    def _work(self, work: Callable[[Database], T], give_up: float) -> T:
-        if time.monotonic() > give_up:
+    def _work(self, work: Callable[[Database], T], deadline: float) -> T:
+        if time.monotonic() > deadline:
             raise TimeoutError
         if self._db is not None and not self._db.is_current():
             self._close(self._db)
         if self._db is None:
-            self._db = Database(*self._opening, give_up)
-        self._db.give_up = give_up
+            self._db = Database(*self._opening, deadline)
+        self._db.deadline = deadline
         return work(self._db)
 
     def _close(self, db: Database) -> None:
@@ -363,23 +368,23 @@ class Worker:
 
     async def close(self) -> None:
         with contextlib.suppress(TimeoutError, StoreUnavailable, sqlite3.Error, OSError):
-            async with asyncio.timeout(CLOSE_TIME):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 if self._db is not None:
-                    await self.run(self._close, time.monotonic() + CLOSE_TIME)
+                    await self.run(self._close, time.monotonic() + CLOSE_TIMEOUT)
         self._thread.shutdown(wait=False)
 
 
-def _resolve(answer: asyncio.Future[Any], result: object, error: Exception | None) -> None:
-    if answer.done():  # given up meanwhile
+def _resolve(future: asyncio.Future[Any], result: object, error: Exception | None) -> None:
+    if future.done():  # the caller has stopped waiting
         return
     if error is not None:
-        answer.set_exception(error)
+        future.set_exception(error)
     else:
-        answer.set_result(result)
+        future.set_result(result)
 
 
 class Poller(threading.Thread):
-    """Looks for messages of other stores, with a connection of its own, until it is stopped."""
+    """A thread that polls for messages of other stores, on its own connection, until stopped."""
 
     def __init__(
         self, path: Path, name: str, origin: bytes, deliver: Callable[[str, bytes], None], last: int
@@ -392,20 +397,20 @@ class Poller(threading.Thread):
 
     async def stop(self) -> None:
         self._stopping.set()
-        await asyncio.to_thread(self.join, CLOSE_TIME)
+        await asyncio.to_thread(self.join, CLOSE_TIMEOUT)
 
     def run(self) -> None:
-        while not self._stopping.wait(POLL):
+        while not self._stopping.wait(POLL_INTERVAL):
             try:
-                self._look()
+                self._deliver_new()
             except (sqlite3.Error, OSError, StoreUnavailable):
-                self._close()  # the next look opens it again
+                self._close()  # the next poll opens it again
         self._close()
 
-    def _look(self) -> None:
+    def _deliver_new(self) -> None:
         if self._db is not None and not self._db.is_current():
             self._close()
-            self._last = 0  # another file counts anew
+            self._last = 0  # a new file numbers its messages from the start
         if self._db is None:
             self._db = Database(self._path, 0, self._store, time.monotonic() + TIMEOUT)
         while found := self._db.messages(self._last):
@@ -420,14 +425,14 @@ class Poller(threading.Thread):
 
 
 class Database:
-    """A connection, with the statements of the operations. Belongs to one thread."""
+    """A connection and the SQL statements of the operations. Belongs to one thread."""
 
-    def __init__(self, path: Path, max_bytes: int, name: str, give_up: float) -> None:
-        self._path, self._store, self.give_up = path, name, give_up
+    def __init__(self, path: Path, max_bytes: int, name: str, deadline: float) -> None:
+        self._path, self._store, self.deadline = path, name, deadline
         self._swept_at = time.monotonic()
         with _opening:
             self._identity = _make_private_file(path, name)
-            # Mode `rw`: a file that is removed meanwhile is not made again with other rights.
+            # Mode `rw`: a file removed meanwhile is not made again with other permissions.
             self._connection = sqlite3.connect(
                 f"{path.as_uri()}?mode=rw",
                 uri=True,
@@ -442,18 +447,20 @@ class Database:
             raise
 
     def _prepare(self, max_bytes: int) -> None:
-        (mode,) = self.patiently(lambda: self._one("PRAGMA journal_mode = WAL"))
+        (mode,) = self.retry_while_locked(lambda: self._one("PRAGMA journal_mode = WAL"))
         if mode != "wal":
             raise StoreUnavailable(
-                "SQLite cannot share this file between processes (no WAL)",
+                "SQLite cannot share this file between processes (WAL is unavailable)",
                 store=self._store,
-                remedy="Name a file on a local disk",
+                remedy="Use a file on a local disk",
             )
         for pragma in (
             "synchronous = NORMAL",
             "journal_size_limit = 4194304",
             "trusted_schema = OFF",
-            f"max_page_count = {max(16, max_bytes // PAGE)}" if max_bytes else "query_only = ON",
+            f"max_page_count = {max(16, max_bytes // PAGE_SIZE)}"
+            if max_bytes
+            else "query_only = ON",
         ):
             self._execute(f"PRAGMA {pragma}")
         if max_bytes and self._made_by() != (APPLICATION, SCHEMA):
@@ -465,12 +472,12 @@ class Database:
     def _make_tables(self) -> None:
         made_by, tables = self._made_by(), self._one("SELECT count(*) FROM sqlite_schema")[0]
         if made_by == (APPLICATION, SCHEMA):
-            return  # by another process, meanwhile
+            return  # another process was faster
         if tables or made_by != (0, 0):
             raise StoreUnavailable(
-                "the file is of another program, or of another version of toolkeep",
+                "the file belongs to another program or another version of toolkeep",
                 store=self._store,
-                remedy="Name another file, or remove it",
+                remedy="Use another file, or remove it",
             )
         for statement in TABLES.strip().split(";")[:-1]:
             self._execute(statement)
@@ -488,6 +495,7 @@ class Database:
         self._connection.close()
 
     def transaction(self, work: Callable[[Database], T]) -> T:
+        """Run `work` in a transaction. If the file is full, delete expired rows and try again."""
         try:
             return self._transaction(work)
         except sqlite3.OperationalError as error:
@@ -497,10 +505,10 @@ class Database:
         return self._transaction(work)
 
     def _transaction(self, work: Callable[[Database], T]) -> T:
-        self.patiently(lambda: self._execute("BEGIN IMMEDIATE"))
+        self.retry_while_locked(lambda: self._execute("BEGIN IMMEDIATE"))
         try:
             result = work(self)
-            if time.monotonic() > self._swept_at + SWEEP_TIME:
+            if time.monotonic() > self._swept_at + SWEEP_INTERVAL:
                 self._swept_at = time.monotonic()
                 self.sweep()
             self._execute("COMMIT")
@@ -510,14 +518,14 @@ class Database:
             raise
         return result
 
-    def patiently(self, work: Callable[[], T]) -> T:
-        """Do it again while another process holds the lock, until the time is over."""
+    def retry_while_locked(self, work: Callable[[], T]) -> T:
+        """Repeat `work` while another process holds the lock, until `deadline`."""
         while True:
             try:
                 return work()
             except sqlite3.OperationalError as error:
                 locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                if not locked or time.monotonic() > self.give_up:
+                if not locked or time.monotonic() > self.deadline:
                     raise
             time.sleep(LOCK_PAUSE)
 
@@ -530,7 +538,7 @@ class Database:
     # -- rows --
 
     def live(self, kind: str, name: str) -> tuple[bytes, int, float] | None:
-        """The content, version and end of a row whose time is not over."""
+        """The content, version and expiry of a row, unless it is absent or expired."""
         return self._one(
             "SELECT content, version, until FROM cells"
             " WHERE kind = ? AND name = ? AND (until IS NULL OR until > ?)",
@@ -563,7 +571,7 @@ class Database:
             self._execute("DELETE FROM entries WHERE log = ?", name)
 
     def names(self, kind: str, prefix: str, last: str) -> list[str]:
-        """The names after `last` that begin with `prefix`, one batch of them."""
+        """One batch of names that begin with `prefix` and come after `last`."""
         found = self._execute(
             "SELECT name FROM cells WHERE kind = ? AND name >= ? AND name > ?"
             " AND (until IS NULL OR until > ?) ORDER BY name LIMIT ?",
@@ -582,7 +590,7 @@ class Database:
         return found is not None and found[0] == lease.holder.encode()
 
     def sweep(self, rows: int = SWEEP_ROWS) -> None:
-        """Drop what has expired. No row has more than its ttl left after the clock was set back."""
+        """Delete expired rows. After the clock was set back, cut each row's time to its ttl."""
         now = time.time()
         if self._one("SELECT last FROM clock")[0] > (now + 1) * 1_000_000:
             self._execute("UPDATE cells SET until = ? + ttl WHERE until > ? + ttl", now, now)
@@ -597,7 +605,7 @@ class Database:
 
     def _sweep_all(self) -> None:
         self.sweep(-1)
-        self._execute("DELETE FROM messages WHERE at < ?", time.time() - MESSAGE_TIME)
+        self._execute("DELETE FROM messages WHERE at < ?", time.time() - MESSAGE_TTL)
 
     # -- logs and messages --
 
@@ -626,7 +634,7 @@ class Database:
             "DELETE FROM messages WHERE number IN ("
             "SELECT number FROM (SELECT number, at FROM messages ORDER BY number LIMIT 10)"
             " WHERE number <= ? OR at < ? OR at > ?)",
-            *((number or 0) - MAX_MESSAGES, now - MESSAGE_TIME, now + MESSAGE_TIME),
+            *((number or 0) - MAX_MESSAGES, now - MESSAGE_TTL, now + MESSAGE_TTL),
         )
 
     def last_message(self) -> int:
@@ -642,8 +650,8 @@ class Database:
 
 
 def _make_private_file(path: Path, store: str) -> tuple[int, int]:
-    """Make the file and its directory if they are missing, check both, and identify the file."""
-    make_private(path.parent)
+    """Make the file and its directory if missing, check both, and return the file's identity."""
+    make_private_directory(path.parent)
     _check_private(path.parent, stat.S_ISDIR, store, "chmod 700")
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -654,10 +662,10 @@ def _check_private(
     path: Path, is_expected: Callable[[int], bool], store: str, command: str
 ) -> os.stat_result:
     found = os.lstat(path)
-    doubt = doubt_about(found, is_expected)
-    if doubt:
-        remedy = f"Name a file in a directory of your own, or: {command} {path}"
-        raise StoreUnavailable(f"{path} is not used: {doubt}", store=store, remedy=remedy)
+    reason = distrust_reason(found, is_expected)
+    if reason:
+        remedy = f"Use a file in a directory of your own, or run: {command} {path}"
+        raise StoreUnavailable(f"{path} cannot be trusted: {reason}", store=store, remedy=remedy)
     return found
 
 

@@ -1,14 +1,14 @@
-"""The protocol of a store: values, leases, limits, logs and channels that processes share.
+"""The `Store` protocol: values, leases, token buckets, logs and channels that processes share.
 
-A store decides nothing: it keeps what it is given and makes single operations atomic. The four
-kinds of names are apart: a value, a lease, a bucket and a log may have the same name.
+A store makes single operations atomic and contains no policy. Each kind has its own namespace: a
+value, a lease, a bucket and a log may have the same name.
 
 Every operation either returns within the store's `timeout` (250 ms by default) or raises
-`StoreUnavailable`; then it may or may not have happened. A name or a number that no store can take
-is a ValueError, before anything is sent.
+`StoreUnavailable`; then it may or may not have happened. An invalid name or number raises
+ValueError before anything is sent.
 
-Versions, fencing tokens and positions are microseconds since the epoch, moved up where needed so
-that they always grow. They are compared, never counted: gaps are normal.
+Versions, fencing tokens and positions are microseconds since the epoch, increased where needed so
+that they always grow. Compare them, do not count them: gaps are normal.
 """
 
 from __future__ import annotations
@@ -29,78 +29,79 @@ MAX_NAME, MAX_VALUE = 1024, 16 * 1024 * 1024
 """Bytes of one name (in UTF-8) and of one value, log entry or message."""
 
 MAX_SECONDS = 10 * 366 * 86_400.0
-"""Ten years: more is taken for a mistake of unit."""
+"""Ten years. A longer time is probably a wrong unit, and is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A value as `get` found it."""
+    """A stored value and its version."""
 
     value: bytes
     version: int
-    """Grows with every put of this key; not used again after a delete or an expiry."""
+    """Grows with every put of this key; never reused, even after a delete or expiry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A key that is held until it is released or its time is over."""
+    """Exclusive hold of a key until it is released or expires."""
 
     key: str
     token: int
     """The fencing token: grows with every lease of this key."""
     holder: str
-    """Random, identifies this holding."""
+    """A random id of the holder."""
 
 
 @runtime_checkable
 class Store(Protocol):
-    """State that processes share. `toolkeep.testing.store_suite` proves a driver of your own."""
+    """State that processes share. Test your own driver with `toolkeep.testing.store_suite`."""
 
     async def get(self, key: str) -> Entry | None:
-        """The value of `key` and its version; None if there is none, or its time is over."""
+        """The value of `key` and its version; None if it is absent or expired."""
         ...
 
     async def put(
         self, key: str, value: bytes, *, ttl: float | None = None, if_version: int | None = None
     ) -> int | None:
-        """Keep `value` for `ttl` seconds (None: until it is deleted) and return its version.
+        """Store `value` for `ttl` seconds (None: until it is deleted) and return its version.
 
-        With `if_version` only if that is the current version (0: only if there is no value);
-        otherwise None, and nothing has changed.
+        With `if_version`, only if that is the current version (0: only if there is no value).
+        None: it was not, and nothing has changed.
         """
         ...
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
-        """Remove the value; with `if_version` only if that is its version.
+        """Delete the value; with `if_version`, only if that is its version.
 
         False: nothing has changed.
         """
         ...
 
     def scan(self, prefix: str) -> AsyncIterator[str]:
-        """The keys of values that begin with `prefix`, in no order, read in batches.
+        """The keys of values that begin with `prefix`, in any order, read in batches.
 
-        A key that is there all the time comes at least once. One that is put or deleted meanwhile
-        may come or not.
+        A key that exists during the whole scan is yielded at least once. A key that is put or
+        deleted meanwhile may be yielded or not.
         """
         ...
 
     async def lease(self, key: str, ttl: float) -> Lease | None:
-        """Hold `key` for `ttl` seconds. None: it is held already."""
+        """Lease `key` for `ttl` seconds. None: it is leased already."""
         ...
 
     async def renew(self, lease: Lease, ttl: float) -> bool:
-        """Hold it for `ttl` seconds from now. False: the lease was lost."""
+        """Extend the lease to `ttl` seconds from now. False: the lease was lost."""
         ...
 
     async def release(self, lease: Lease) -> None:
-        """Let go of it. Does nothing if the lease was lost."""
+        """End the lease. Does nothing if it was lost."""
         ...
 
     async def take(self, key: str, *, rate: float, burst: float, cost: float = 1.0) -> float:
         """Take `cost` tokens of a bucket of `burst` tokens, refilled with `rate` tokens per second.
 
-        Returns 0.0, or the seconds until it could be: then nothing was taken. A new bucket is full.
+        Returns 0.0, or, if there are too few tokens, the seconds until there are enough; then
+        nothing was taken. A new bucket is full.
         """
         ...
 
@@ -116,27 +117,27 @@ class Store(Protocol):
         ...
 
     async def publish(self, channel: str, message: bytes) -> None:
-        """Send `message` to those that subscribe to `channel` now."""
+        """Send `message` to the current subscribers of `channel`."""
         ...
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Messages that are published from now on.
+        """The messages that are published from now on.
 
-        Lossy: messages are dropped while the store is away and when a subscriber is slow. Read
-        again what matters at intervals of your own. Ends when the store is closed.
+        Lossy: messages are dropped while the store is unavailable and when a subscriber is slow, so
+        also poll for what matters. Ends when the store is closed.
         """
         ...
 
     async def aclose(self) -> None:
-        """Release connections and end subscriptions. The store may be used again afterwards."""
+        """Close connections and end subscriptions. The store may be used again afterwards."""
         ...
 
 
-# What every driver checks, so that all refuse the same.
+# Argument checks, shared by the drivers.
 
 
 def check_name(name: str) -> None:
-    """The name of a value, lease, bucket, log or channel."""
+    """Check the name of a value, lease, bucket, log or channel."""
     if not 0 < len(name.encode()) <= MAX_NAME:
         raise ValueError(f"the name of a value, lease or log must have 1 to {MAX_NAME} bytes")
 
@@ -185,4 +186,4 @@ def check_read(log: str, limit: int) -> None:
 def check_message(name: str, message: bytes) -> None:
     check_name(name)
     if len(message) > MAX_VALUE:
-        raise ValueError(f"{len(message)} bytes are too large for a store: at most {MAX_VALUE}")
+        raise ValueError(f"a value must have at most {MAX_VALUE} bytes, not {len(message)}")

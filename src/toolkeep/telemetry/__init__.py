@@ -1,10 +1,10 @@
-"""What can be made of events: log lines, and OpenTelemetry's spans and metrics.
+"""Observers that turn events into log lines, and into OpenTelemetry's spans and metrics.
 
     client.observe(LogObserver(), listen=False)
     client.observe(OpenTelemetry(), listen=False)
 
-Both are plain observers, fed by the one stream of events. Neither ever shows what is in a call: no
-arguments, results, headers, session ids, and no words of a server's, which might repeat them.
+Neither shows the contents of a call: no arguments, results, headers or session ids, and no text of
+a server, which might repeat them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """Test kit for MCP clients and agents: a scriptable server and a fault proxy, on the standard
 library alone.
 
-It knows nothing of the rest of `toolkeep`, so any MCP client can be tested with it. The module
-`toolkeep.testing.store_suite`, which tests drivers of `toolkeep.state`, is beside it.
+It imports nothing else of `toolkeep`, so any MCP client can be tested with it. The exception is
+`toolkeep.testing.store_suite`, which tests drivers of `toolkeep.state`.
 """
 
-from toolkeep.testing.losses import (
+from toolkeep.testing.proxy import FaultProxy
+from toolkeep.testing.script import Behaviour, Cancelled, Launch, Recorded, Rule
+from toolkeep.testing.scripted import ScriptedProgram, ScriptedServer
+from toolkeep.testing.session_loss import (
     ALL_LOSSES,
     BARE_404,
     CSHARP_SDK,
@@ -20,9 +23,6 @@ from toolkeep.testing.losses import (
     TYPESCRIPT_404,
     SessionLoss,
 )
-from toolkeep.testing.proxy import FaultProxy
-from toolkeep.testing.script import Behaviour, Cancelled, Launch, Recorded, Rule
-from toolkeep.testing.scripted import ScriptedProgram, ScriptedServer
 
 __all__ = [
     "ALL_LOSSES",

@@ -1,37 +1,46 @@
-"""HTTP+SSE, the transport of 2024-11-05: a GET opens the stream, POSTs go to the address it names.
+"""HTTP+SSE, the transport of 2024-11-05: a GET opens the stream, which names the address of POSTs.
 
-A stream is a session, and ends it; `forget_sessions` makes its address unknown and leaves the
-stream open, as a restarted server behind a proxy does. Runs in the connections' own tasks.
+A session lasts as long as its stream. `forget_sessions` makes the address unknown and leaves the
+stream open, as a restarted server behind a proxy does.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Mapping
 
-from toolkeep.testing._admission import Refusal
-from toolkeep.testing._answer import SSE_HEADERS, Plain, send_plain
 from toolkeep.testing._duplex import Channel
-from toolkeep.testing._events import EventLog
-from toolkeep.testing._http import LAST_CHUNK, Connection, Head, chunk, head_bytes
-from toolkeep.testing._listening import Listener
-from toolkeep.testing._replies import PLAIN, Exchange, acknowledged, plain_of
-from toolkeep.testing.script import Behaviour, JsonObject
+from toolkeep.testing._http import (
+    LAST_CHUNK,
+    SSE_HEADERS,
+    Exchange,
+    Head,
+    HttpConnection,
+    Response,
+    acknowledge,
+    call_ended,
+    chunk,
+    head_bytes,
+    response_of,
+    send_response,
+)
+from toolkeep.testing._protocol import Refusal, is_request
+from toolkeep.testing._state import EventLog, Listener, ServerState
+from toolkeep.testing.script import CORRECT, Behaviour, JsonObject
 
 STREAM, MESSAGES = "/sse", "/messages"
-PATHS = {STREAM: "GET", MESSAGES: "POST"}
 
 
-class StreamMouth:
-    """What one stream says. Its log holds the bytes as they go out."""
+class SseWriter:
+    """Writes one stream. Its log holds the bytes as they are sent."""
 
     tail = b"\n\n"
 
-    def __init__(self, connection: Connection, how: Behaviour) -> None:
+    def __init__(self, connection: HttpConnection, how: Behaviour) -> None:
         self._connection, self._how = connection, how
         self._log = EventLog("")
         self._reset = how.reset
         self.broken = False
-        """Whether it was the server that broke off."""
+        """Whether the server broke the stream."""
         self.head = b"event: message\ndata: "
         if how.retry_ms is not None:
             self.head = b"retry: %d\n" % how.retry_ms + self.head
@@ -47,18 +56,18 @@ class StreamMouth:
         self.broken, self._reset = True, how.reset
         self._log.finish()
 
-    def break_off(self, reset: bool) -> None:
+    def break_stream(self, reset: bool) -> None:
         self.broken = True
-        self._connection.break_off(reset)
+        self._connection.break_stream(reset)
 
-    async def pour(self, headers: dict[str, str]) -> None:
-        """Write all there is, until the stream ends from either side."""
+    async def send(self, headers: Mapping[str, str]) -> None:
+        """Send the log as it grows, until either side ends the stream."""
         connection, how = self._connection, self._how
         chunked = {**SSE_HEADERS, **headers, "transfer-encoding": "chunked"}
         await connection.send(head_bytes(how.status or 200, chunked))
         position = 0
         while position != how.cut_stream_after_events:
-            if not await self._log.beyond(position, connection.gone):
+            if not await self._log.has_event(position, connection.gone):
                 break
             if data := self._log.events[position]:
                 await connection.send(chunk(data))
@@ -68,78 +77,83 @@ class StreamMouth:
         if not self.broken and not self._reset:
             await connection.send(LAST_CHUNK)
         self.broken = True
-        await connection.hang_up(reset=self._reset)
+        await connection.close(reset=self._reset)
 
 
-def refused(sessions: set[str], head: Head, message: JsonObject | None) -> Refusal | None:
-    if head.method != PATHS[head.path]:
-        return Refusal(405, b"", headers={"allow": PATHS[head.path]})
-    if head.method == "GET":
+class HttpSse:
+    """The transport of one server, with the channel of each session."""
+
+    paths = frozenset({STREAM, MESSAGES})
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._channels: dict[str, Channel] = {}
+
+    def check(self, head: Head, message: JsonObject | None, *, modern: bool) -> Refusal | None:
+        verb = "GET" if head.path == STREAM else "POST"
+        if head.method != verb:
+            return Refusal(405, b"", headers={"allow": verb})
+        if head.method == "GET":
+            return None
+        if head.session is None:
+            return Refusal(400, b"session_id is required", "text/plain")
+        if head.session not in self._state.sessions:
+            return Refusal(404, b"Could not find session", "text/plain")
         return None
-    if head.session is None:
-        return Refusal(400, b"session_id is required", "text/plain")
-    if head.session not in sessions:
-        return Refusal(404, b"Could not find session", "text/plain")
-    return None
 
+    def answers_on_stream(self, exchange: Exchange) -> bool:
+        how = exchange.how
+        return (
+            exchange.head.method == "POST"
+            and is_request(exchange.message or {})
+            and (how.status, how.redirect, how.drop) == (None, None, None)
+            and not how.hang
+        )
 
-def speaks(exchange: Exchange) -> bool:
-    """Whether a behaviour that runs nothing still answers on the stream, not on the POST."""
-    how, message = exchange.how, exchange.message or {}
-    return (
-        exchange.head.method == "POST"
-        and {"id", "method"} <= set(message)
-        and (how.status, how.redirect, how.drop) == (None, None, None)
-        and not how.hang
-    )
+    async def handle(self, exchange: Exchange) -> bool:
+        return await (self._post if exchange.head.method == "POST" else self._open)(exchange)
 
-
-async def open_stream(exchange: Exchange) -> bool:
-    engine, how, connection = exchange.engine, exchange.how, exchange.connection
-    if how.delay and await connection.pause(how.delay):
+    async def _open(self, exchange: Exchange) -> bool:
+        state, how, connection = self._state, exchange.how, exchange.connection
+        if how.delay and await connection.pause(how.delay):
+            return False
+        if how.body is not None:
+            return await send_response(connection, response_of(exchange, b"", 200, {}), how)
+        session, writer = state.new_session(), SseWriter(connection, how)
+        channel = Channel(state, session, writer, connection.gone)
+        self._channels[session] = channel
+        if not how.hang:
+            address = state.settings.endpoint or f"{MESSAGES}?sessionId={{session}}"
+            event = f"event: endpoint\ndata: {address.replace('{session}', session)}\n\n"
+            writer.write(((how.sse_prefix or "") + event).encode())
+        stream = Listener(writer, session, end=writer.break_stream, receives=False)
+        state.listeners.add(stream)
+        try:
+            await writer.send(how.headers or {})
+        finally:
+            state.listeners.remove(stream)
+            state.sessions.discard(session)
+            del self._channels[session]
+            if not writer.broken:
+                channel.client_left()
+            await channel.close()
         return False
-    if how.body is not None:
-        return await send_plain(connection, plain_of(exchange, b"", 200, {}), how)
-    session, mouth = engine.new_session(), StreamMouth(connection, how)
-    channel = Channel(engine, session, mouth, connection.gone)
-    engine.channels[session] = channel
-    if not how.hang:
-        address = engine.settings.endpoint or f"{MESSAGES}?sessionId={{session}}"
-        event = f"event: endpoint\ndata: {address.replace('{session}', session)}\n\n"
-        mouth.write(((how.sse_prefix or "") + event).encode())
-    stream = Listener(mouth, session, end=mouth.break_off, hears=False)
-    engine.audience.join(stream)
-    try:
-        await mouth.pour({**(how.headers or {})})
-    finally:
-        engine.audience.leave(stream)
-        engine.sessions.discard(session)
-        del engine.channels[session]
-        if not mouth.broken:
-            channel.give_up()
-        await channel.leave()
-    return False
 
-
-async def post(exchange: Exchange) -> bool:
-    channel = exchange.engine.channels[exchange.head.session or ""]
-    message, how, connection = exchange.message or {}, exchange.how, exchange.connection
-    if "id" not in message or "method" not in message:
-        channel.hear(message)
-        return await acknowledged(exchange)
-    call = channel.begin(message, how, exchange.headers)
-    if how.drop == "after_run":
-        if call.task is not None:
-            await asyncio.wait((call.task, connection.gone), return_when=asyncio.FIRST_COMPLETED)
-        channel.forget(call)
-        await connection.hang_up(reset=how.reset)
-        return False
-    channel.answer(call, message, how)
-    if how.sse_linger and await connection.pause(how.sse_linger):
-        return False
-    plain = Plain(how.status or 202, b"Accepted", {"content-type": "text/plain"})
-    plain.headers |= how.headers or {}
-    return await send_plain(connection, plain, PLAIN)
-
-
-VERBS = {"GET": open_stream, "POST": post}
+    async def _post(self, exchange: Exchange) -> bool:
+        channel = self._channels[exchange.head.session or ""]
+        message, how, connection = exchange.message or {}, exchange.how, exchange.connection
+        if not is_request(message):
+            channel.receive(message)
+            return await acknowledge(exchange)
+        call = channel.begin(message, how, exchange.headers)
+        if how.drop == "after_run":
+            await call_ended(call, connection)
+            channel.discard(call)
+            await connection.close(reset=how.reset)
+            return False
+        channel.answer(call, message, how)
+        if how.sse_linger and await connection.pause(how.sse_linger):
+            return False
+        response = Response(how.status or 202, b"Accepted", {"content-type": "text/plain"})
+        response.headers |= how.headers or {}
+        return await send_response(connection, response, CORRECT)

@@ -1,7 +1,7 @@
 """`FaultProxy`: a TCP proxy whose faults a test switches on and off while traffic flows.
 
-Forwards bytes and never understands them. A fault applies to new and to existing connections;
-`heal` ends it. Every socket and task ends with the `async with` block.
+Forwards bytes without parsing them. A fault applies to new and to existing connections; `heal` ends
+it. Every socket and task ends with the `async with` block.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Literal, Self
 from toolkeep.testing._http import reset_transport
 
 Direction = Literal["up", "down"]
-_PIECE = 65536
+_READ_SIZE = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class _Break:
-    """Close a connection after so many bytes in one direction, counted from now."""
+    """Close a connection after this many bytes in one direction, counted from now."""
 
     after_bytes: int
     direction: Direction
     reset: bool
 
 
-class _Link:
-    """One client connection and its counterpart. Lives in the proxy's task for it."""
+class _Pair:
+    """One client connection and the connection to the server. Lives in a task of the proxy."""
 
     def __init__(self, client: asyncio.StreamWriter) -> None:
         self.client = client
@@ -43,7 +43,7 @@ class _Link:
         if self.server is not None:
             yield self.server
 
-    def sever(self, *, reset: bool) -> None:
+    def close(self, *, reset: bool) -> None:
         for writer in self.writers():
             if reset:
                 reset_transport(writer.transport)
@@ -62,9 +62,9 @@ class FaultProxy:
         self.accepted = self.bytes_up = self.bytes_down = 0
         self._listener: asyncio.Server | None = None
         self._placeholder: socket.socket | None = None
-        self._links: dict[_Link, asyncio.Task[None]] = {}
-        self._clear = asyncio.Event()
-        self._clear.set()
+        self._pairs: dict[_Pair, asyncio.Task[None]] = {}
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self._break: _Break | None = None
         self._match: bytes | None = None
         self._speed: float | None = None
@@ -72,6 +72,9 @@ class FaultProxy:
     @classmethod
     def to(cls, host: str, port: int) -> Self:
         return cls(host, port)
+
+    def __repr__(self) -> str:
+        return f"<FaultProxy to {self._host}:{self._port}, {self.accepted} accepted>"
 
     async def __aenter__(self) -> Self:
         await self._listen()
@@ -85,9 +88,9 @@ class FaultProxy:
     ) -> None:
         self.refuse()
         self._release_port()
-        tasks = list(self._links.values())
-        for link in list(self._links):
-            link.sever(reset=True)
+        tasks = list(self._pairs.values())
+        for pair in list(self._pairs):
+            pair.close(reset=True)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -102,7 +105,7 @@ class FaultProxy:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
-            # Bound but not listening: connects are refused, and nobody else gets the port.
+            # Bound but not listening: connects are refused, and no other program gets the port.
             self._placeholder = socket.socket()
             self._placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._placeholder.bind(("127.0.0.1", self.port))
@@ -123,39 +126,39 @@ class FaultProxy:
         self._set_break(_Break(after_bytes, direction, reset=False))
 
     def break_one(self, match: bytes) -> None:
-        """RST just the next connection on which these bytes go upstream; they are not delivered."""
+        """RST only the next connection on which these bytes go upstream; they are not delivered."""
         self._match = match
 
-    def deaf(self) -> None:
-        """Accept, and forward nothing in either direction."""
-        self._clear.clear()
+    def stall(self) -> None:
+        """Accept connections, and forward nothing in either direction until `heal`."""
+        self._flowing.clear()
 
     def throttle(self, bytes_per_second: float) -> None:
         self._speed = bytes_per_second
 
     async def heal(self) -> None:
-        """End every fault; listen again if refusing. What a deaf proxy held back is forwarded."""
+        """End every fault, listen again if refusing, and forward what was held back."""
         self._break = self._match = self._speed = None
-        self._clear.set()
+        self._flowing.set()
         if self._listener is None:
             self._release_port()
             await self._listen()
 
     def kill_connections(self, *, reset: bool = True) -> int:
         """Break every open connection now; returns how many."""
-        links = list(self._links)
-        for link in links:
-            link.sever(reset=reset)
-        return len(links)
+        pairs = list(self._pairs)
+        for pair in pairs:
+            pair.close(reset=reset)
+        return len(pairs)
 
     @property
     def open_connections(self) -> int:
-        return len(self._links)
+        return len(self._pairs)
 
     def _set_break(self, fault: _Break) -> None:
         self._break = fault
-        for link in self._links:
-            link.passed = {"up": 0, "down": 0}
+        for pair in self._pairs:
+            pair.passed = {"up": 0, "down": 0}
 
     async def _listen(self) -> None:
         self._listener = await asyncio.start_server(
@@ -165,67 +168,67 @@ class FaultProxy:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
-        link = _Link(writer)
-        self._links[link] = asyncio.create_task(self._attend(link, reader))
+        pair = _Pair(writer)
+        self._pairs[pair] = asyncio.create_task(self._serve(pair, reader))
 
-    async def _attend(self, link: _Link, reader: asyncio.StreamReader) -> None:
+    async def _serve(self, pair: _Pair, reader: asyncio.StreamReader) -> None:
         try:
-            await self._clear.wait()
-            answers, link.server = await asyncio.open_connection(self._host, self._port)
+            await self._flowing.wait()
+            answers, pair.server = await asyncio.open_connection(self._host, self._port)
             async with asyncio.TaskGroup() as pumps:
-                pumps.create_task(self._pump(link, reader, link.server, "up"))
-                pumps.create_task(self._pump(link, answers, link.client, "down"))
+                pumps.create_task(self._pump(pair, reader, pair.server, "up"))
+                pumps.create_task(self._pump(pair, answers, pair.client, "down"))
         except* (OSError, EOFError):
             pass
         finally:
-            self._links.pop(link, None)
-            link.sever(reset=False)
+            self._pairs.pop(pair, None)
+            pair.close(reset=False)
 
     async def _pump(
         self,
-        link: _Link,
+        pair: _Pair,
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
         direction: Direction,
     ) -> None:
         """Forward until either side ends; a clean end of one direction is passed on as such."""
-        while data := await source.read(_PIECE):
-            await self._clear.wait()
-            if self._hit(link, data, direction):
-                link.sever(reset=True)
+        while data := await source.read(_READ_SIZE):
+            await self._flowing.wait()
+            if self._matches(pair, data, direction):
+                pair.close(reset=True)
                 return
-            allowed = self._allowed(link, len(data), direction)
-            await self._write(link, sink, data[:allowed], direction)
+            allowed = self._allowed(pair, len(data), direction)
+            await self._write(pair, sink, data[:allowed], direction)
             if allowed < len(data) and self._break is not None:
-                link.sever(reset=self._break.reset)
+                pair.close(reset=self._break.reset)
                 return
         with contextlib.suppress(OSError):
             if sink.can_write_eof() and not sink.is_closing():
                 sink.write_eof()
 
-    def _hit(self, link: _Link, data: bytes, direction: Direction) -> bool:
+    def _matches(self, pair: _Pair, data: bytes, direction: Direction) -> bool:
         if self._match is None or direction == "down":
             return False
-        seen = link.tail + data
-        link.tail = seen[-len(self._match) :]
+        seen = pair.tail + data
+        pair.tail = seen[-len(self._match) :]
         if self._match not in seen:
             return False
         self._match = None
         return True
 
-    def _allowed(self, link: _Link, size: int, direction: Direction) -> int:
+    def _allowed(self, pair: _Pair, size: int, direction: Direction) -> int:
         fault = self._break
         if fault is None or fault.direction != direction:
             return size
-        return max(0, min(size, fault.after_bytes - link.passed[direction]))
+        return max(0, min(size, fault.after_bytes - pair.passed[direction]))
 
     async def _write(
-        self, link: _Link, sink: asyncio.StreamWriter, data: bytes, direction: Direction
+        self, pair: _Pair, sink: asyncio.StreamWriter, data: bytes, direction: Direction
     ) -> None:
         for piece in self._pieces(data):
             sink.write(piece)
             await sink.drain()
-            link.passed[direction] += len(piece)
+            pair.passed[direction] += len(piece)
             if direction == "up":
                 self.bytes_up += len(piece)
             else:
@@ -234,7 +237,7 @@ class FaultProxy:
                 await asyncio.sleep(len(piece) / self._speed)
 
     def _pieces(self, data: bytes) -> Iterator[bytes]:
-        """Whole, or in twentieths of a second when throttled."""
+        """All of it, or what fits into a twentieth of a second each when throttled."""
         start = 0
         while start < len(data):
             size = len(data) if self._speed is None else max(1, int(self._speed / 20))

@@ -1,4 +1,4 @@
-"""What every driver of `toolkeep.state.Store` must do, as checks that a test runs over yours.
+"""Checks that every driver of `toolkeep.state.Store` must pass; run them over your own.
 
     import asyncio, pytest
     from toolkeep.testing.store_suite import CHECKS
@@ -7,9 +7,9 @@
     def test_my_store(name):
         asyncio.run(CHECKS[name](lambda: MyStore("db://test")))
 
-Each call of the factory gives a handle to the same state, as another process would have one (for a
-store in memory: the same object). A check opens two of them and closes them. It uses names of its
-own, so that checks may share one state and run side by side. Waits are bounded by `PATIENCE`.
+Each call of the factory returns a handle to the same state, like the handle of another process (for
+a store in memory: the same object). A check opens two handles and closes them. It uses keys of its
+own, so that checks can share one state and run at the same time. Waits are bounded by `TIMEOUT`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any, TypeVar
 
 from toolkeep.state.store import Entry, Lease, Store
 
-__all__ = ["CHECKS", "PATIENCE", "Check", "Factory"]
+__all__ = ["CHECKS", "TIMEOUT", "Check", "Factory"]
 
-PATIENCE = 10.0
-"""Seconds to wait for what must happen."""
+TIMEOUT = 10.0
+"""Seconds that a check waits for something that must happen."""
 
 SHORT, LONG = 0.05, 60.0
-"""A ttl that a check waits for, and one that it does not live to see."""
+"""A ttl that expires during a check, and one that does not."""
 
 BINARY = bytes(range(256)) * 4
 
@@ -36,19 +36,19 @@ Factory = Callable[[], Store]
 Check = Callable[[Factory], Coroutine[Any, Any, None]]
 
 CHECKS: dict[str, Check] = {}
-"""Every check, by a name that says what it proves."""
+"""Every check, by its name, which says what it proves."""
 
-Proof = Callable[[Store, Store, str], Awaitable[None]]
+CheckFunction = Callable[[Store, Store, str], Awaitable[None]]
 T = TypeVar("T")
 
 
-def _check(proof: Proof) -> Proof:
+def _check(function: CheckFunction) -> CheckFunction:
     async def check(factory: Factory) -> None:
         async with _opened(factory) as one, _opened(factory) as two:
-            await proof(one, two, f"suite:{secrets.token_hex(8)}")
+            await function(one, two, f"suite:{secrets.token_hex(8)}")
 
-    CHECKS[proof.__name__] = check
-    return proof
+    CHECKS[function.__name__] = check
+    return function
 
 
 @asynccontextmanager
@@ -60,19 +60,19 @@ async def _opened(factory: Factory) -> AsyncGenerator[Store]:
         await store.aclose()
 
 
-async def _until(ask: Callable[[], Awaitable[T]], is_so: Callable[[T], bool]) -> T:
-    """Ask until the answer is the expected one."""
-    async with asyncio.timeout(PATIENCE):
+async def _wait_for(read: Callable[[], Awaitable[T]], is_expected: Callable[[T], bool]) -> T:
+    """Read until the answer is the expected one."""
+    async with asyncio.timeout(TIMEOUT):
         while True:
-            answer = await ask()
-            if is_so(answer):
+            answer = await read()
+            if is_expected(answer):
                 return answer
             await asyncio.sleep(0.01)
 
 
-def _expect(is_so: bool, what: str) -> None:
-    # Not `assert`: these are product code, which runs under -O too.
-    if not is_so:
+def _expect(condition: bool, what: str) -> None:
+    # Not `assert`: this is product code, which also runs under -O.
+    if not condition:
         raise AssertionError(what)
 
 
@@ -139,7 +139,7 @@ async def a_version_grows_with_every_put_and_after_a_delete(
 @_check
 async def a_version_grows_after_an_expiry(one: Store, two: Store, key: str) -> None:
     first = await _put(one, key, b"x", ttl=SHORT)
-    await _until(lambda: two.get(key), lambda entry: entry is None)
+    await _wait_for(lambda: two.get(key), lambda entry: entry is None)
     _expect(await _put(two, key, b"y") > first, "the version has to grow")
 
 
@@ -169,7 +169,7 @@ async def a_delete_with_a_version_needs_that_version(one: Store, two: Store, key
 @_check
 async def a_value_expires(one: Store, two: Store, key: str) -> None:
     await _put(one, key, b"x", ttl=SHORT)
-    await _until(lambda: two.get(key), lambda entry: entry is None)
+    await _wait_for(lambda: two.get(key), lambda entry: entry is None)
     _equal(await one.delete(key), False)
     _expect(await one.put(key, b"y", if_version=0) is not None, "what expired is absent")
 
@@ -179,7 +179,7 @@ async def a_put_sets_the_time_to_live_anew(one: Store, two: Store, key: str) -> 
     await _put(one, key, b"x", ttl=SHORT)
     await _put(one, key, b"y")
     await _put(two, f"{key}:beside", b"x", ttl=SHORT)
-    await _until(lambda: two.get(f"{key}:beside"), lambda entry: entry is None)
+    await _wait_for(lambda: two.get(f"{key}:beside"), lambda entry: entry is None)
     entry = await two.get(key)
     _equal(entry and entry.value, b"y")
 
@@ -230,7 +230,7 @@ async def a_lease_is_held_once(one: Store, two: Store, key: str) -> None:
 @_check
 async def a_lease_ends_with_its_time(one: Store, two: Store, key: str) -> None:
     lost = await _lease(one, key, SHORT)
-    taken = await _until(lambda: two.lease(key, LONG), lambda lease: lease is not None)
+    taken = await _wait_for(lambda: two.lease(key, LONG), lambda lease: lease is not None)
     _expect(taken is not None and taken.token > lost.token, "the fencing token has to grow")
     _equal(await one.renew(lost, LONG), False)
     await one.release(lost)
@@ -274,7 +274,7 @@ async def a_bucket_fills_again(one: Store, two: Store, key: str) -> None:
     wait = await two.take(key, rate=20, burst=1)
     _expect(wait <= 0.05, f"one token at 20/s: {wait}")
     await asyncio.sleep(wait)
-    await _until(lambda: two.take(key, rate=20, burst=1), lambda wait: wait == 0.0)
+    await _wait_for(lambda: two.take(key, rate=20, burst=1), lambda wait: wait == 0.0)
 
 
 # -- logs -----------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ async def a_log_keeps_its_newest_entries(one: Store, two: Store, key: str) -> No
 @_check
 async def a_log_expires_and_its_positions_go_on(one: Store, two: Store, key: str) -> None:
     before = await one.append(key, b"a", max_entries=9, ttl=SHORT)
-    await _until(lambda: two.read(key), lambda entries: not entries)
+    await _wait_for(lambda: two.read(key), lambda entries: not entries)
     after = await two.append(key, b"b", max_entries=9, ttl=LONG)
     _equal(await one.read(key, before), [(after, b"b")])
     _equal(await one.read(key), [(after, b"b")])
@@ -322,7 +322,7 @@ async def a_message_reaches_every_subscriber(one: Store, two: Store, key: str) -
         await one.publish(f"{key}:other", b"no")
         for message in (BINARY, b"", b"c"):
             await one.publish(key, message)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             for messages in (far, near, third):
                 _equal([await anext(messages) for _ in range(3)], [BINARY, b"", b"c"])
 
@@ -332,7 +332,7 @@ async def a_subscriber_hears_what_is_published_later(one: Store, two: Store, key
     await one.publish(key, b"before")
     async with two.subscribe(key) as messages:
         await one.publish(key, b"after")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             _equal(await anext(messages), b"after")
 
 
@@ -343,7 +343,7 @@ async def a_slow_subscriber_holds_up_no_publisher(one: Store, two: Store, key: s
             some = range(start, start + 100)
             await asyncio.gather(*(one.publish(key, b"%d" % number) for number in some))
         await one.publish(key, b"last")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while await anext(messages) != b"last":
                 pass
 
@@ -354,7 +354,7 @@ async def closing_ends_a_subscription(one: Store, two: Store, key: str) -> None:
         waiting = asyncio.ensure_future(anext(messages, None))
         await asyncio.sleep(0)
         await two.aclose()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             _equal(await waiting, None)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from toolkeep.config.approval import FileApprovals, MemoryApprovals, approve, default_path
-from toolkeep.config.configuration import Configuration
-from toolkeep.config.loading import USUAL_PLACES, load
+from toolkeep.config.approval import FileApprovals, MemoryApprovals, approve, default_approvals_path
+from toolkeep.config.loader import DEFAULT_PATHS, load
+from toolkeep.config.spec import Configuration
 from toolkeep.errors import ConfigError
 
 pytestmark = pytest.mark.requirement("C4")
@@ -44,7 +44,7 @@ def approvals(tmp_path: Path) -> FileApprovals:
     return FileApprovals(tmp_path / "state" / "approvals.json")
 
 
-@pytest.mark.parametrize("place", USUAL_PLACES)
+@pytest.mark.parametrize("place", DEFAULT_PATHS)
 def test_a_program_of_a_found_file_waits_until_it_is_approved(
     place: str, tmp_path: Path, approvals: FileApprovals
 ):
@@ -117,16 +117,16 @@ def test_who_approves_sees_what_would_be_started(tmp_path: Path):
     env = {"LD_PRELOAD": "hunter2"}
     args = ["-v", "--token=hunter2", "a b", "\x1b[2K\rharmless", "\u202etxt", "${S:-hunter3}"]
     (pending,) = found_in(tmp_path, MemoryApprovals(), env=env, args=args).needs_approval
-    assert pending.shown.startswith("LD_PRELOAD=*** tools -v --token=*** 'a b' ")
-    assert pending.shown.isprintable()
-    assert pending.shown.endswith("${S:-hunter3}")
-    assert "hunter2" not in pending.shown
+    assert pending.command_line.startswith("LD_PRELOAD=*** tools -v --token=*** 'a b' ")
+    assert pending.command_line.isprintable()
+    assert pending.command_line.endswith("${S:-hunter3}")
+    assert "hunter2" not in pending.command_line
 
 
 def test_what_a_shell_would_obey_is_never_hidden(tmp_path: Path):
     script = "key=1; rm -rf ~"
     (pending,) = found_in(tmp_path, MemoryApprovals(), args=["-c", script, script]).needs_approval
-    assert pending.shown.count("rm -rf") == 2
+    assert pending.command_line.count("rm -rf") == 2
 
 
 @pytest.mark.parametrize("key", ["url", "command"])
@@ -134,7 +134,7 @@ def test_a_python_file_is_shown_with_its_python(key: str, tmp_path: Path):
     entry = {"type": "local", key: "./tools.py", "args": ["-v"]}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"tools": entry}}))
     (pending,) = load(env={}, cwd=tmp_path, approvals=MemoryApprovals()).needs_approval
-    assert pending.shown == f"{sys.executable} ./tools.py -v"
+    assert pending.command_line == f"{sys.executable} ./tools.py -v"
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path, approvals: FileApprovals):
@@ -174,7 +174,7 @@ def test_approving_what_does_not_wait_is_an_error(tmp_path: Path, approvals: Fil
 
 def test_by_default_approvals_lie_beside_the_users_other_state(tmp_path: Path):
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    kept = FileApprovals(default_path(env))
+    kept = FileApprovals(default_approvals_path(env))
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"tools": PROGRAM}}))
     approve(load(env=env, cwd=tmp_path), "tools", kept)
     assert waiting(load(env=env, cwd=tmp_path)) == []

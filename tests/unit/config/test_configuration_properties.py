@@ -10,11 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolkeep.config.approval import MemoryApprovals
-from toolkeep.config.configuration import Configuration, difference
-from toolkeep.config.draft import Steps
-from toolkeep.config.loading import load
-from toolkeep.config.positions import lines_of_json
-from toolkeep.config.words import OURS
+from toolkeep.config.dialects.draft import OWN_KEYS
+from toolkeep.config.formats import KeyPath, locate_json_keys
+from toolkeep.config.loader import load
+from toolkeep.config.spec import Configuration, difference
 from toolkeep.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore::toolkeep.config.spec.ConfigWarning")
@@ -53,7 +52,7 @@ scalars = st.one_of(
     ),
 )
 keys = st.one_of(
-    st.sampled_from([*OURS, "disabled", "envFile", "serverUrl", "inputs", "id"]),
+    st.sampled_from([*OWN_KEYS, "disabled", "envFile", "serverUrl", "inputs", "id"]),
     st.text(max_size=4),
 )
 values = st.recursive(
@@ -126,7 +125,7 @@ program = st.fixed_dictionaries(
     optional={
         "args": st.lists(texts, max_size=3),
         "env": st.dictionaries(st.sampled_from(["A", "B_C"]), texts, max_size=2),
-        "max_replays": st.integers(0, 9),
+        "max_retries": st.integers(0, 9),
         "timeouts": st.fixed_dictionaries({"call": st.integers(1, 500)}),
     },
 )
@@ -169,15 +168,15 @@ def test_every_dialect_reads_the_same_servers(servers: dict[str, dict[str, Any]]
 def test_every_key_is_found_in_its_line(document: Any, indent: int):
     text = json.dumps(document, indent=indent)
     lines = text.splitlines()
-    found = lines_of_json(text)
-    assert found.twice == []
+    found = locate_json_keys(text)
+    assert found.duplicates == []
     for steps in all_steps(document):
         key = steps[-1]
-        here = lines[found.of[steps] - 1].lstrip()
+        here = lines[found.lines[steps] - 1].lstrip()
         assert not isinstance(key, str) or here.startswith(f"{json.dumps(key)}:")
 
 
-def all_steps(value: Any, steps: Steps = ()) -> list[Steps]:
+def all_steps(value: Any, steps: KeyPath = ()) -> list[KeyPath]:
     items = list(value.items()) if isinstance(value, dict) else []
     items += list(enumerate(value)) if isinstance(value, list) else []
     below = [all_steps(inner, (*steps, key)) for key, inner in items]

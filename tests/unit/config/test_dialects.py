@@ -10,10 +10,9 @@ import pytest
 
 from toolkeep.config import ServerSpec
 from toolkeep.config.approval import MemoryApprovals
-from toolkeep.config.configuration import Configuration
-from toolkeep.config.draft import Input
-from toolkeep.config.loading import load
-from toolkeep.config.spec import ConfigWarning
+from toolkeep.config.dialects.draft import InputDefinition
+from toolkeep.config.loader import load
+from toolkeep.config.spec import Configuration, ConfigWarning
 from toolkeep.errors import ConfigError
 
 pytestmark = pytest.mark.requirement("C1")
@@ -99,9 +98,9 @@ def vscode(tmp_path: Path) -> Path:
 
 
 def test_vscode_with_inputs_and_comments(tmp_path: Path):
-    asked: list[Input] = []
+    asked: list[InputDefinition] = []
 
-    def ask(one: Input) -> str | None:
+    def ask(one: InputDefinition) -> str | None:
         asked.append(one)
         return "key-secret" if one.password else None
 
@@ -141,10 +140,10 @@ def test_toml_with_defaults_that_a_server_overrides():
     research, files = found.servers
     assert (research.timeouts.call, research.timeouts.connect) == (90, 4)
     assert research.headers == {"x-tenant": "blue"}
-    assert research.max_replays == 1
+    assert research.max_retries == 1
     assert research.api_key is not None
     assert research.api_key.get_secret_value() == "token-secret"
-    assert (files.max_replays, files.health_interval, files.timeouts.call) == (0, 15, 20)
+    assert (files.max_retries, files.health_interval, files.timeouts.call) == (0, 15, 20)
     assert files.headers == {}
     assert found.disabled == {"later": "enabled is false"}
     place = str(found.origins["research"]["api_key"])
@@ -152,16 +151,16 @@ def test_toml_with_defaults_that_a_server_overrides():
 
 
 def test_our_own_words_in_python():
-    servers = {"kit": "http://localhost:1/", "more": {"command": "x", "max_replays": 2}}
-    found = load({"servers": servers, "defaults": {"max_replays": 9}}, env={})
-    assert [spec.max_replays for spec in found.servers] == [9, 2]
+    servers = {"kit": "http://localhost:1/", "more": {"command": "x", "max_retries": 2}}
+    found = load({"servers": servers, "defaults": {"max_retries": 9}}, env={})
+    assert [spec.max_retries for spec in found.servers] == [9, 2]
 
 
 def test_a_tool_service():
     found = loaded("service.json")
     research, scripts = found.servers
     assert (research.url, research.transport) == ("http://localhost:8000/mcp", "http")
-    assert (research.timeouts.call, research.max_in_flight, research.max_replays) == (45, 8, 2)
+    assert (research.timeouts.call, research.max_in_flight, research.max_retries) == (45, 8, 2)
     assert (scripts.command, scripts.args) == (sys.executable, ("./scripts.py",))
     assert scripts.health_interval == 30
 
@@ -182,7 +181,7 @@ def test_an_env_file_with_both_forms():
     assert tools.api_key.get_secret_value() == "token-secret"
     assert tools.timeouts.call == 15
     assert (scripts.command, scripts.args) == ("scripts", ("--root", "/srv/my notes"))
-    assert {spec.max_replays for spec in found.servers} == {5}
+    assert {spec.max_retries for spec in found.servers} == {5}
     assert found.disabled == {"off": "MCP_SERVER_OFF_ENABLED is false"}
     assert str(found.origins["my_tools"]["url"]).endswith("servers.env:4 MCP_SERVER_MY_TOOLS_URL")
 

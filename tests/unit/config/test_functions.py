@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from toolkeep import Client, ConfigError, ServerSpec
-from toolkeep._catalogue.builtin import builtin, tool
+from toolkeep import Client, ConfigError
+from toolkeep._runtime.builtin import builtin_server, tool
+from toolkeep.config import ServerSpec
 
 
 def plain(n: int) -> int:
@@ -60,7 +61,7 @@ async def async_generator() -> AsyncIterator[int]:
 )
 def test_what_cannot_be_a_tool_is_a_mistake_before_anything_is_opened(functions: list[Any]):
     with pytest.raises(ConfigError) as caught:
-        builtin(functions)
+        builtin_server(functions)
     assert (caught.value.key, bool(caught.value.remedy)) == ("server", True)
 
 
@@ -74,7 +75,7 @@ async def test_what_only_the_sdk_refuses_is_a_mistake_when_it_is_opened():
     def hidden(_n: int) -> int:
         return 1
 
-    client = Client(builtin([hidden]))
+    client = Client(builtin_server([hidden]))
     with pytest.raises(ConfigError) as caught:
         await client.list_tools()
     await client.aclose()

@@ -7,9 +7,8 @@ import pytest
 
 from toolkeep.config import ServerSpec, Timeouts
 from toolkeep.config.approval import MemoryApprovals
-from toolkeep.config.configuration import Configuration, difference
-from toolkeep.config.loading import USUAL_PLACES, load
-from toolkeep.config.spec import ConfigWarning
+from toolkeep.config.loader import DEFAULT_PATHS, load
+from toolkeep.config.spec import Configuration, ConfigWarning, difference
 from toolkeep.errors import ConfigError
 
 URL = "http://localhost:8000/mcp"
@@ -39,7 +38,7 @@ def test_the_first_of_the_usual_places_is_taken(tmp_path: Path):
     env = {"MCP_SERVER_ENVIRONMENT_URL": URL}
     expected = "environment"
     assert names(load(env=env, cwd=tmp_path)) == [expected]
-    for number, place in reversed(list(enumerate(USUAL_PLACES))):
+    for number, place in reversed(list(enumerate(DEFAULT_PATHS))):
         put(tmp_path, place, describing(place, f"place{number}"))
         assert names(load(env=env, cwd=tmp_path)) == [f"place{number}"]
     put(tmp_path, "sub/named.json", JSON % "named")
@@ -84,7 +83,7 @@ GLOBAL = {
 
 
 def settings(spec: ServerSpec) -> tuple[float | None, ...]:
-    return spec.max_replays, spec.timeouts.call, spec.health_interval
+    return spec.max_retries, spec.timeouts.call, spec.health_interval
 
 
 @pytest.mark.requirement("C2")
@@ -132,7 +131,7 @@ def test_without_any_the_built_in_ones_count():
 @pytest.mark.parametrize(
     "own",
     [
-        {"max_replays": 1, "timeouts": {"call": 2}, "health_interval": 3},
+        {"max_retries": 1, "timeouts": {"call": 2}, "health_interval": 3},
         {"retry_attempts": 1, "timeout": 2, "health_check_interval": 3},
         {"retry_attempts": "${ONE}", "timeout": "2", "health_check_interval": 3.0},
         {"retry_attempts": 1, "timeouts": Timeouts(call=2), "health_interval": 3},
@@ -183,7 +182,7 @@ def test_nothing_that_is_shown_holds_a_secret(tmp_path: Path):
         found = load(env={"S": secret}, cwd=tmp_path, approvals=MemoryApprovals())
     assert found.files == (path,)
     (pending,) = found.needs_approval
-    shown = [repr(found), repr(found.origins), repr(pending), pending.shown, *found.warnings]
+    shown = [repr(found), repr(found.origins), repr(pending), pending.command_line, *found.warnings]
     shown += [str(one.message) for one in warned]
     shown += [spec.model_dump_json() for spec in found.servers]
     assert [text for text in shown if secret in text] == []

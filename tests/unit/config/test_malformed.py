@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from toolkeep.config.approval import MemoryApprovals
-from toolkeep.config.loading import load
+from toolkeep.config.loader import load
 from toolkeep.errors import ConfigError
 
 URL = '"url": "http://localhost:1/"'
@@ -182,7 +182,7 @@ WRONG_VALUES = {
         "url = 'http://[::1]/'\ntimeouts.cal = 5", line=3, key="timeouts.cal"
     ),
     "a wrong type in TOML": toml(
-        "url = 'http://[::1]/'\nmax_replays = 'many'", line=3, key="max_replays"
+        "url = 'http://[::1]/'\nmax_retries = 'many'", line=3, key="max_retries"
     ),
     "a date in TOML": toml("url = 2026-07-28", key="url"),
     "a negative count": toml(

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from toolkeep.config.redact import (
     HIDDEN,
     is_secret_name,
-    misplaced_secrets_of,
-    parts_of_secret,
+    misplaced_url_secrets,
     redact_args,
     redact_url,
+    secret_parts,
     secrets_of_url,
 )
 
@@ -164,11 +164,11 @@ def test_only_the_argument_that_is_asked_for_is_hidden(args: list[str], shown: l
 def test_a_token_in_a_path_is_known_but_cannot_be_moved_to_a_header():
     url = "https://h/s/NzY0Zjk2ODQtYjQzZC00/mcp"
     assert secrets_of_url(url) == ("NzY0Zjk2ODQtYjQzZC00",)
-    assert misplaced_secrets_of(url) == ()
+    assert misplaced_url_secrets(url) == ()
 
 
 @given(st.text(), st.text())
 def test_a_secret_is_its_own_first_part_and_nothing_makes_it_raise(text: str, more: str):
     value = f"{text} {more}"
-    parts = list(parts_of_secret(value))
+    parts = list(secret_parts(value))
     assert (value in parts) is (len(value) >= 8)

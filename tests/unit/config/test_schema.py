@@ -8,9 +8,9 @@ import jsonschema_rs
 import pytest
 
 from toolkeep.config import ServerSpec
-from toolkeep.config.loading import load
+from toolkeep.config.dialects.draft import OWN_KEYS, PER_SERVER_KEYS
+from toolkeep.config.loader import load
 from toolkeep.config.schemas import schema
-from toolkeep.config.words import OF_ONE_SERVER, OURS
 from toolkeep.errors import ConfigError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "config"
@@ -22,8 +22,8 @@ GOOD = [
     f"[servers.a]\n{PLACE}",
     "[servers]\na = 'http://localhost:1/'",
     f"[servers.a]\n{PLACE}\ntimeout = '${{T:-5}}'\nserialize = '${{S:-true}}'",
-    f"[servers.a]\n{PLACE}\ntimeouts = {{ call = 5, silence = 2.5 }}\ntls.verify = true",
-    f"[servers.a]\n{PLACE}\nreplay_tools.search = 'always'\nneutral_headers = ['x-a']",
+    f"[servers.a]\n{PLACE}\ntimeouts = {{ call = 5, read = 2.5 }}\ntls.verify = true",
+    f"[servers.a]\n{PLACE}\nretry_tools.search = 'always'\nnon_identity_headers = ['x-a']",
     "[servers.a]\ncommand = 'x'\nargs = ['-v']\nenv = { A = 'b' }\ncwd = '/'\nenabled = false",
     "[defaults]\nretry_attempts = 1\nconnection_pool_size = 2\nhealth_check_interval = 3",
 ]
@@ -79,7 +79,7 @@ def test_it_is_a_schema_and_a_new_one_each_time():
 
 def test_it_knows_every_key_and_says_what_it_is_for():
     parts: Any = schema()["$defs"]
-    assert set(parts["Server"]["properties"]) == set(OURS)
-    assert set(parts["Defaults"]["properties"]) == set(OURS) - OF_ONE_SERVER
+    assert set(parts["Server"]["properties"]) == set(OWN_KEYS)
+    assert set(parts["Defaults"]["properties"]) == set(OWN_KEYS) - PER_SERVER_KEYS
     assert set(ServerSpec.model_fields) - {"server"} <= set(parts["Server"]["properties"])
-    assert "unknown outcome" in parts["Server"]["properties"]["replay"]["description"]
+    assert "unknown outcome" in parts["Server"]["properties"]["retry"]["description"]

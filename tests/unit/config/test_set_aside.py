@@ -10,12 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep import Client, ConfigError, Configuration, Runtime, ServerSpec
-from toolkeep.config import FileApprovals, MemoryApprovals, difference, load, watch
-from toolkeep.config.approval import default_path
-from toolkeep.config.doubts import ConfigWarning
-from toolkeep.config.loading import problems
-from toolkeep.config.urls import NAME, our_names
+from toolkeep import Client, ConfigError, Runtime
+from toolkeep.config import (
+    Configuration,
+    FileApprovals,
+    MemoryApprovals,
+    ServerSpec,
+    difference,
+    load,
+    watch,
+)
+from toolkeep.config.approval import default_approvals_path
+from toolkeep.config.fields import SERVER_NAME, valid_server_names
+from toolkeep.config.loader import find_errors
+from toolkeep.config.spec import ConfigWarning
 from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.requirement("C3")
@@ -27,10 +35,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "a misspelt way": ({"urll": URL}, "unknown key 'urll', did you mean 'url'?"),
     "a misspelt command": ({"comand": "x"}, "unknown key 'comand', did you mean 'command'?"),
     "a bad URL": ({"url": "localhost"}, "not an http(s) URL"),
-    "a negative timeout": ({"url": URL, "timeout": -1}, "it has to be more than 0"),
-    "a list for a text": ({"url": [URL]}, "it is no text"),
-    "no mapping": (5, "a server is a URL or a mapping, not a number"),
-    "nothing": ({}, "nothing says where the server is"),
+    "a negative timeout": ({"url": URL, "timeout": -1}, "it must be more than 0"),
+    "a list for a text": ({"url": [URL]}, "it is not a text"),
+    "no mapping": (5, "a server must be a URL or a mapping, not a number"),
+    "nothing": ({}, "the server has no location"),
 }
 
 
@@ -55,10 +63,10 @@ def test_one_bad_entry_is_set_aside_and_the_others_are_used(frame: str, bad: str
     entry, said = BAD[bad]
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps(FRAMES[frame](GOOD, entry), indent=1))
-    with pytest.warns(ConfigWarning, match="set aside"):
+    with pytest.warns(ConfigWarning, match="this server is skipped"):
         found = load(file, env={}, cwd=tmp_path)
     assert [spec.name for spec in found.servers] == ["good"]
-    (error,) = found.set_aside
+    (error,) = found.invalid
     assert error.server == "bad"
     assert said in error.problem
     assert (error.file or "").startswith("mcp.json:")
@@ -66,17 +74,17 @@ def test_one_bad_entry_is_set_aside_and_the_others_are_used(frame: str, bad: str
     with pytest.raises(ConfigError) as caught:
         quietly(file, cwd=tmp_path, strict=True)
     assert said in caught.value.problem
-    assert next(one.server for one in problems(file, env={}, cwd=tmp_path)) == "bad"
+    assert next(one.server for one in find_errors(file, env={}, cwd=tmp_path)) == "bad"
 
 
 def test_in_a_list_and_in_variables_too():
     listed = quietly([{"name": "good", "url": URL}, {"name": "bad", "urll": URL}, 5])
     assert [spec.name for spec in listed.servers] == ["good"]
-    assert [error.server for error in listed.set_aside] == ["bad", None]
+    assert [error.server for error in listed.invalid] == ["bad", None]
     env = {"MCP_SERVER_GOOD_URL": URL, "MCP_SERVER_BAD_URL": URL, "MCP_SERVER_BAD_TIMEOT": "5"}
     found = quietly(None, env=env, cwd="/")
     assert [spec.name for spec in found.servers] == ["good"]
-    assert "did you mean 'MCP_SERVER_BAD_TIMEOUT'?" in found.set_aside[0].problem
+    assert "did you mean 'MCP_SERVER_BAD_TIMEOUT'?" in found.invalid[0].problem
 
 
 @pytest.mark.parametrize(
@@ -98,7 +106,7 @@ def test_what_leaves_no_server_or_is_wrong_for_all_is_an_error(source: Any):
 def test_a_bad_entry_that_is_switched_off_is_not_looked_at():
     found = quietly({"mcpServers": {"a": GOOD, "b": {"urll": URL, "disabled": True}}})
     assert list(found.disabled) == ["b"]
-    assert found.set_aside == ()
+    assert found.invalid == ()
 
 
 async def test_a_runtime_opens_the_others_and_a_strict_one_nothing(
@@ -107,10 +115,10 @@ async def test_a_runtime_opens_the_others_and_a_strict_one_nothing(
     async with ScriptedServer.local() as server:
         source = {"mcpServers": {"kit": {"url": server.url}, "bad": {"url": "${NOPE}"}}}
         runtime = Runtime(source, env={})
-        with pytest.warns(ConfigWarning, match="set aside"):
+        with pytest.warns(ConfigWarning, match="this server is skipped"):
             await runtime.connect()
         assert (await runtime.call("kit.echo", {"text": "x"})).text == "x"
-        assert [one.server for one in runtime.configuration.set_aside] == ["bad"]
+        assert [one.server for one in runtime.configuration.invalid] == ["bad"]
         await runtime.aclose()
         assert "a server is skipped: server 'bad'" in caplog.text
         opened = len(await server.requests())
@@ -188,13 +196,13 @@ WRONG: dict[str, Any] = {
     "mode": "x",
     "timeouts": 5,
     "tls": [1],
-    "max_replays": 1.5,
+    "max_retries": 1.5,
     "serialize": "perhaps",
     "tags": 5,
     "urls": [URL] * 70,
     "headers": {"x": 5},
     "include_tools": [""],
-    "replay_tools": {"x": "y"},
+    "retry_tools": {"x": "y"},
     "api_key": {},
 }
 
@@ -237,7 +245,7 @@ def test_names_of_other_products_become_ours_without_collisions(frame: str):
     assert [spec.name for spec in found.servers] == list(FOREIGN.values())
     said = "\n".join(found.warnings)
     for theirs, ours in FOREIGN.items():
-        assert (f"the server {theirs!r} is called {ours} here" in said) is (theirs != ours)
+        assert (f"the server {theirs!r} is renamed to {ours}" in said) is (theirs != ours)
     assert len(warned) == len(FOREIGN) - 1
 
 
@@ -245,7 +253,7 @@ def test_a_toml_table_and_a_python_value_may_have_such_a_name(tmp_path: Path):
     file = tmp_path / "toolkeep.toml"
     file.write_text(f'[servers."io.x/y"]\nurl = "{URL}"\n')
     assert [spec.name for spec in quietly(file).servers] == ["io-x-y"]
-    with pytest.warns(ConfigWarning, match="'io.x/y' is called io-x-y here"):
+    with pytest.warns(ConfigWarning, match="'io.x/y' is renamed to io-x-y"):
         assert Client({"name": "io.x/y", "url": URL}).name == "io-x-y"
 
 
@@ -254,7 +262,7 @@ async def test_a_runtime_takes_such_a_name_too():
         ScriptedServer.local() as server,
         Runtime.open({"kit": {"url": server.url}}, env={}) as runtime,
     ):
-        with pytest.warns(ConfigWarning, match="is called io-x-y here"):
+        with pytest.warns(ConfigWarning, match="is renamed to io-x-y"):
             await runtime.add({"name": "io.x/y", "url": server.url})
         assert (await runtime.call("io-x-y.echo", {"text": "x"})).text == "x"
 
@@ -266,10 +274,10 @@ def test_a_variable_may_name_a_server():
 
 @given(st.lists(st.text(min_size=1) | st.text("ab .-/", min_size=1), max_size=20))
 def test_every_name_becomes_one_of_its_own(names: list[str]):
-    ours = our_names(names)
-    assert all(NAME.fullmatch(one) for one in ours.values())
+    ours = valid_server_names(names)
+    assert all(SERVER_NAME.fullmatch(one) for one in ours.values())
     assert len(set(ours.values())) == len(set(names))
-    assert all(ours[name] == name for name in names if NAME.fullmatch(name))
+    assert all(ours[name] == name for name in names if SERVER_NAME.fullmatch(name))
 
 
 # -- .env ------------------------------------------------------------------------------------------
@@ -318,7 +326,7 @@ def test_the_env_file_beside_the_configuration_is_read(name: str, tmp_path: Path
 def test_an_env_file_beside_it_that_cannot_be_read_is_a_warning(tmp_path: Path):
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"a": GOOD}}))
     (tmp_path / ".env").write_text('A="open\n')
-    with pytest.warns(ConfigWarning, match=r"\.env:1: it is not read"):
+    with pytest.warns(ConfigWarning, match=r"\.env:1 is ignored"):
         assert "a" in load(tmp_path / "mcp.json", env={}, cwd=tmp_path)
 
 
@@ -368,6 +376,6 @@ def test_an_env_file_that_was_found_cannot_say_where_approvals_are_kept(
     own = {"HOME": str(home)} if variable != "HOME" else {}
     pending = load(None, env=own, cwd=folder, approvals=MemoryApprovals()).needs_approval[0]
     (folder / ".env").write_text(f"{variable}={folder}\n")
-    brought = FileApprovals(default_path({"HOME": str(home), variable: str(folder)}))
+    brought = FileApprovals(default_approvals_path({"HOME": str(home), variable: str(folder)}))
     brought.approve(pending.digest, "by nobody")
     assert load(None, env=own, cwd=folder).needs_approval == (pending,)

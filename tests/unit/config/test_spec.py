@@ -54,13 +54,13 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"Timeouts": {}}, "Timeouts"),
     ({"mode": "fast"}, "mode"),
     ({"mode": None}, "mode"),
-    ({"replay": "sometimes"}, "replay"),
-    ({"replay_tools": {"search": "maybe"}}, "replay_tools.search"),
-    ({"replay_tools": ["search"]}, "replay_tools"),
+    ({"retry": "sometimes"}, "retry"),
+    ({"retry_tools": {"search": "maybe"}}, "retry_tools.search"),
+    ({"retry_tools": ["search"]}, "retry_tools"),
     ({"headers": {"x-a": 5}}, "headers.x-a"),
     ({"headers": {"x-a": None}}, "headers.x-a"),
     ({"headers": "x-a: 5"}, "headers"),
-    ({"neutral_headers": 5}, "neutral_headers"),
+    ({"non_identity_headers": 5}, "non_identity_headers"),
     ({"api_key": ""}, "api_key"),
     ({"api_key": "abc\n"}, "api_key"),
     ({"api_key": "a b"}, "api_key"),
@@ -74,18 +74,18 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"timeouts": {"call": float("inf")}}, "timeouts.call"),
     ({"timeouts": {"connect": float("nan")}}, "timeouts.connect"),
     ({"timeouts": {"connect": None}}, "timeouts.connect"),
-    ({"timeouts": {"silence": -1}}, "timeouts.silence"),
+    ({"timeouts": {"read": -1}}, "timeouts.read"),
     ({"timeouts": {"extend_on_progress": "perhaps"}}, "timeouts.extend_on_progress"),
     ({"tls": {"verify": "perhaps"}}, "tls.verify"),
     ({"tls": {"cafile": "x"}}, "tls.cafile"),
     ({"tls": {"ca_file": 5}}, "tls.ca_file"),
     ({"proxy": "socks5://localhost:1"}, "proxy"),
     ({"proxy": "localhost:3128"}, "proxy"),
-    ({"max_replays": -1}, "max_replays"),
-    ({"max_replays": 1.5}, "max_replays"),
-    ({"replay_burst": -1}, "replay_burst"),
-    ({"replay_rate": -0.1}, "replay_rate"),
-    ({"replay_rate": float("inf")}, "replay_rate"),
+    ({"max_retries": -1}, "max_retries"),
+    ({"max_retries": 1.5}, "max_retries"),
+    ({"retry_burst": -1}, "retry_burst"),
+    ({"retry_rate": -0.1}, "retry_rate"),
+    ({"retry_rate": float("inf")}, "retry_rate"),
     ({"breaker_threshold": -1}, "breaker_threshold"),
     ({"breaker_cooldown": 0}, "breaker_cooldown"),
     ({"max_in_flight": 0}, "max_in_flight"),
@@ -145,7 +145,7 @@ def test_an_unknown_key_is_answered_with_the_known_ones():
     with pytest.raises(ConfigError) as caught:
         spec(timeouts={"conect": 5})
     assert "connect" in caught.value.remedy
-    assert "max_replays" not in caught.value.remedy
+    assert "max_retries" not in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -219,13 +219,13 @@ def test_references_are_expanded_everywhere_and_numbers_read_from_texts():
         "api_key": "${KEY}",
         "headers": {"x-a": "${env:KEY}"},
         "timeouts": {"call": "${LONG}"},
-        "max_replays": "${REPLAYS:-7}",
+        "max_retries": "${REPLAYS:-7}",
     }
     parsed = ServerSpec.parse(given, env=env)
     assert parsed.url == "http://localhost/mcp"
     assert parsed.api_key is not None
     assert parsed.api_key.get_secret_value() == SECRET
-    assert (parsed.headers["x-a"], parsed.timeouts.call, parsed.max_replays) == (SECRET, 5.0, 7)
+    assert (parsed.headers["x-a"], parsed.timeouts.call, parsed.max_retries) == (SECRET, 5.0, 7)
 
 
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch):
@@ -253,7 +253,7 @@ def test_an_empty_proxy_means_none():
 def test_a_program_may_be_downloaded_before_it_says_a_word(given: dict[str, Any], seconds: float):
     spec = ServerSpec(name="kit", **given)
     assert spec.timeouts.connect == seconds
-    assert spec.changed(strip_none=True).timeouts == spec.timeouts
+    assert spec.replace(strip_none=True).timeouts == spec.timeouts
     assert ServerSpec.parse({"name": "kit", **given}) == spec
 
 
@@ -263,5 +263,5 @@ def test_a_name_that_is_none_of_ours_is_refused_in_python_and_renamed_on_every_o
     with pytest.raises(ConfigError) as caught:
         ServerSpec(name=name, url=URL)
     assert caught.value.key == "name"
-    with pytest.warns(ConfigWarning, match="is called .* here"):
+    with pytest.warns(ConfigWarning, match="is renamed to"):
         assert re.fullmatch(r"[a-z][a-z-]{0,63}", ServerSpec.parse({"name": name, "url": URL}).name)

@@ -36,7 +36,7 @@ def test_no_value_can_be_changed(field: str):
 
 
 def test_no_part_can_be_changed():
-    known = spec(headers={"x-a": "1"}, replay_tools={"t": "never"})
+    known = spec(headers={"x-a": "1"}, retry_tools={"t": "never"})
     changes: list[Any] = [
         lambda: known.headers.__setitem__("x-a", "2"),  # pyright: ignore
         lambda: known.headers.update({}),  # pyright: ignore
@@ -45,7 +45,7 @@ def test_no_part_can_be_changed():
         lambda: known.headers.setdefault("x-b", "2"),  # pyright: ignore
         lambda: known.headers.__ior__({"x-b": "2"}),  # pyright: ignore
         lambda: known.headers.__delitem__("x-a"),  # pyright: ignore
-        lambda: known.replay_tools.__setitem__("t", "always"),  # pyright: ignore
+        lambda: known.retry_tools.__setitem__("t", "always"),  # pyright: ignore
     ]
     for change in changes:
         with pytest.raises(TypeError):
@@ -64,8 +64,13 @@ def test_the_mapping_it_was_made_from_stays_the_callers():
 
 
 def test_a_spec_can_be_a_key_be_copied_and_be_sent_to_another_process():
-    known = spec(headers={"x-a": "1"}, replay_tools={"t": "never"}, tls={"client_cert": "c"})
-    for twin in (copy.deepcopy(known), pickle.loads(pickle.dumps(known)), known.changed()):
+    known = spec(
+        headers={"x-a": "1"},
+        retry_tools={"t": "never"},
+        tls={"client_cert": "c"},
+        extensions={"com.example/x": {"sizes": [1, {"deep": None}]}},
+    )
+    for twin in (copy.deepcopy(known), pickle.loads(pickle.dumps(known)), known.replace()):
         assert twin == known
         assert hash(twin) == hash(known)
         with pytest.raises(TypeError):
@@ -74,9 +79,9 @@ def test_a_spec_can_be_a_key_be_copied_and_be_sent_to_another_process():
 
 
 def test_a_changed_copy_is_checked_like_the_first():
-    assert spec().changed(mode="legacy").mode == "legacy"
+    assert spec().replace(mode="legacy").mode == "legacy"
     with pytest.raises(ConfigError):
-        spec().changed(mode="fast")
+        spec().replace(mode="fast")
 
 
 # --- secrets ---------------------------------------------------------------------------------
@@ -178,7 +183,7 @@ async def test_a_cooldown_of_any_length_works():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refuses at once
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
-        client = Client({"url": url, "breaker_cooldown": 3600.0, "max_replays": 0})
+        client = Client({"url": url, "breaker_cooldown": 3600.0, "max_retries": 0})
         with pytest.raises(ServerUnavailable):
             await client.connect()
         await client.aclose()

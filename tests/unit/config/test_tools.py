@@ -11,7 +11,8 @@ import pytest
 
 from toolkeep.config import ServerSpec, load, schema
 from toolkeep.config.approval import MemoryApprovals
-from toolkeep.config.tools import DERIVED, guides_of
+from toolkeep.config.dialects.environment import parse_prompt_association
+from toolkeep.config.fields import CONTEXT_HEADER_NAMES
 from toolkeep.errors import ConfigError
 
 URL = "http://localhost:8000/mcp"
@@ -41,7 +42,7 @@ FULL: dict[str, Any] = {
 
 def test_all_of_it_can_be_a_key_be_copied_and_be_sent_to_another_process():
     known = spec(**FULL)
-    for twin in (copy.deepcopy(known), pickle.loads(pickle.dumps(known)), known.changed()):
+    for twin in (copy.deepcopy(known), pickle.loads(pickle.dumps(known)), known.replace()):
         assert twin == known
         assert hash(twin) == hash(known)
     assert spec(**{**FULL, "tool_tags": {"read*": ["other"]}}) != known
@@ -77,13 +78,13 @@ def test_the_headers_of_a_tool_are_shown_without_their_values():
     ],
 )
 def test_the_bound_on_sessions_is_lower_for_programs(given: dict[str, Any], bound: int):
-    assert ServerSpec(name="a", **given).session_bound == bound
+    assert ServerSpec(name="a", **given).session_limit == bound
 
 
 @pytest.mark.parametrize(
     ("given", "settled"),
     [
-        (True, dict(DERIVED)),
+        (True, dict(CONTEXT_HEADER_NAMES)),
         (False, {}),
         (["user", "trace"], {"user": "x-user-id", "trace": "x-trace-id"}),
         (("principal",), {"principal": "x-principal"}),
@@ -238,7 +239,7 @@ def test_cortex_flow_says_what_its_prompts_are_about(association: str, guides: d
 )
 def test_an_association_that_makes_no_sense_is_a_mistake(association: str):
     with pytest.raises(ConfigError):
-        guides_of(association)
+        parse_prompt_association(association)
     env = {"MCP_SERVER_X_URL": URL, "MCP_SERVER_X_PROMPT_TOOL_ASSOCIATION": association}
     with pytest.raises(ConfigError) as caught:
         load(env=env, cwd="/")

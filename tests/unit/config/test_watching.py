@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from toolkeep.config.approval import MemoryApprovals
-from toolkeep.config.configuration import Difference
-from toolkeep.config.draft import Input
-from toolkeep.config.loading import USUAL_PLACES, load
-from toolkeep.config.watching import watch
+from toolkeep.config.dialects.draft import InputDefinition
+from toolkeep.config.loader import DEFAULT_PATHS, load
+from toolkeep.config.spec import Difference
+from toolkeep.config.watcher import watch
 from toolkeep.errors import ConfigError
 
 BOUND = 10
@@ -156,7 +156,7 @@ async def test_without_a_source_the_usual_places_are_watched(tmp_path: Path):
             found = await anext(edits)
         assert isinstance(found, Difference)
         assert [spec.name for spec in found.added] == ["b"]
-        assert {tmp_path / place for place in USUAL_PLACES} <= bell.watched[-1]
+        assert {tmp_path / place for place in DEFAULT_PATHS} <= bell.watched[-1]
     bell.close()
 
 
@@ -180,7 +180,7 @@ async def test_a_program_that_now_waits_for_approval_is_told(tmp_path: Path):
 async def test_nobody_is_asked_for_an_input_twice(tmp_path: Path):
     asked: list[str] = []
 
-    def ask(one: Input) -> str:
+    def ask(one: InputDefinition) -> str:
         asked.append(one.id)
         return "answer"
 

@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkeep._rules.classify import (
-    SESSION_HINTS,
-    SESSION_ROWS,
+    SESSION_LOST_HINTS,
+    SESSION_LOST_RULES,
     Evidence,
+    FaultKind,
     RpcError,
-    SessionRow,
-    Trouble,
+    SessionLostRule,
     classify,
+    handshake_survives,
     parse_retry_after,
 )
-from toolkeep._wire import jsonrpc
+from toolkeep._transport.jsonrpc import decode_messages, parse_error
 from toolkeep.errors import ConfigError, Delivery, Failure, FailureKind
 from toolkeep.testing import ALL_LOSSES
 
@@ -38,11 +39,11 @@ def answered(
 ) -> Evidence:
     """The evidence that an HTTP answer with this body is."""
     try:
-        error = jsonrpc.error_in(jsonrpc.messages(body)[0], REQUEST_ID)
+        error = parse_error(decode_messages(body)[0], REQUEST_ID)
     except ValueError:
         error = None
     return Evidence(
-        trouble=Trouble.ERROR if status < 300 else Trouble.STATUS,
+        kind=FaultKind.ERROR if status < 300 else FaultKind.STATUS,
         sent=True,
         detail=f"HTTP {status}",
         status=status,
@@ -69,14 +70,14 @@ LOST = (FailureKind.SESSION_LOST, Delivery.REFUSED)
 
 @pytest.mark.requirement("S5")
 def test_every_row_has_its_recorded_answer_and_every_answer_its_row():
-    rows = [row.source for row in (*SESSION_ROWS, *SESSION_HINTS[:2])]
+    rows = [row.source for row in (*SESSION_LOST_RULES, *SESSION_LOST_HINTS[:2])]
     assert sorted(rows) == sorted(answer["row"] for answer in RECORDED)
     assert len(set(rows)) == len(rows)
 
 
 @pytest.mark.requirement("S5")
 def test_a_row_of_a_known_server_matches_its_whole_text_alone():
-    for row in SESSION_ROWS:
+    for row in SESSION_LOST_RULES:
         assert row.pattern is not None
         assert row.pattern.startswith(r"\A"), row
         assert row.pattern.endswith(r"\Z"), row
@@ -87,7 +88,7 @@ def test_a_row_of_a_known_server_matches_its_whole_text_alone():
 def test_a_recorded_answer_is_recognised_by_its_own_row(answer: dict[str, Any]):
     failure = classify(answered(answer["status"], answer["body"], answer["headers"]))
     assert kind_and_delivery(failure) == LOST
-    assert (failure.row, failure.status) == (answer["row"], answer["status"])
+    assert (failure.rule, failure.status) == (answer["row"], answer["status"])
     assert failure.code == answer["code"]
     assert answer["source"]
 
@@ -136,7 +137,7 @@ def test_a_missing_method_that_answers_this_request_is_no_lost_session():
     ],
 )
 def test_what_only_resembles_a_lost_session_is_none(evidence: Evidence):
-    about_sessions = (FailureKind.SESSION_LOST, FailureKind.SESSION_DOUBTED)
+    about_sessions = (FailureKind.SESSION_LOST, FailureKind.SESSION_UNCERTAIN)
     assert classify(evidence).kind not in about_sessions
 
 
@@ -167,7 +168,7 @@ def test_our_id_answered_in_other_words_leaves_the_session_in_doubt_and_the_call
     status: int, code: int, text: str
 ):
     failure = classify(answered(status, rpc(code, text)))
-    assert kind_and_delivery(failure) == (FailureKind.SESSION_DOUBTED, Delivery.ANSWERED)
+    assert kind_and_delivery(failure) == (FailureKind.SESSION_UNCERTAIN, Delivery.ANSWERED)
     assert (failure.code, failure.message, failure.status) == (code, text, status)
 
 
@@ -197,7 +198,7 @@ def test_a_refusal_that_does_not_answer_our_id_is_proof(
 )
 def test_an_error_without_an_id_that_only_mentions_a_session_is_no_proof(status, code, text):
     failure = classify(answered(status, rpc(code, text, None)))
-    assert kind_and_delivery(failure) == (FailureKind.SESSION_DOUBTED, Delivery.ANSWERED)
+    assert kind_and_delivery(failure) == (FailureKind.SESSION_UNCERTAIN, Delivery.ANSWERED)
 
 
 @pytest.mark.requirement("S5")
@@ -209,8 +210,8 @@ def test_a_terminated_session_is_recognised_with_our_id_and_on_any_status(status
 
 @pytest.mark.requirement("S5")
 def test_a_users_row_is_proof_even_if_our_id_is_answered():
-    row = SessionRow("ours", status=400, pattern="checkout session")
-    assert kind_and_delivery(classify(answered(400, rpc(-1, CHARGED)), rows=[row])) == LOST
+    row = SessionLostRule("ours", status=400, pattern="checkout session")
+    assert kind_and_delivery(classify(answered(400, rpc(-1, CHARGED)), rules=[row])) == LOST
 
 
 @pytest.mark.requirement("P2")
@@ -234,44 +235,44 @@ def test_a_legacy_server_that_became_modern_says_so_with_its_versions(request_id
 @pytest.mark.parametrize(
     "row",
     [
-        SessionRow("ours", status=410),
-        SessionRow("ours", status=410, code=-1),
-        SessionRow("ours", code=-1),
-        SessionRow("ours", pattern="WHO are|never met"),
-        SessionRow("ours", status=410, code=-1, pattern="^who"),
+        SessionLostRule("ours", status=410),
+        SessionLostRule("ours", status=410, code=-1),
+        SessionLostRule("ours", code=-1),
+        SessionLostRule("ours", pattern="WHO are|never met"),
+        SessionLostRule("ours", status=410, code=-1, pattern="^who"),
     ],
 )
-def test_users_add_rows_for_servers_with_a_way_of_their_own(row: SessionRow):
+def test_users_add_rows_for_servers_with_a_way_of_their_own(row: SessionLostRule):
     evidence = answered(410, rpc(-1, "Who are you?"))
     assert classify(evidence).kind is not FailureKind.SESSION_LOST
-    failure = classify(evidence, rows=(row, *SESSION_ROWS))
-    assert (failure.kind, failure.row) == (FailureKind.SESSION_LOST, "ours")
+    failure = classify(evidence, rules=(row, *SESSION_LOST_RULES))
+    assert (failure.kind, failure.rule) == (FailureKind.SESSION_LOST, "ours")
 
 
 @pytest.mark.parametrize(
     "row",
     [
-        SessionRow("another status", status=409),
-        SessionRow("another code", code=-2),
-        SessionRow("another text", pattern="elsewhere"),
-        SessionRow("right text, wrong code", code=-2, pattern="Who"),
-        SessionRow("right code, wrong text", code=-1, pattern="elsewhere"),
+        SessionLostRule("another status", status=409),
+        SessionLostRule("another code", code=-2),
+        SessionLostRule("another text", pattern="elsewhere"),
+        SessionLostRule("right text, wrong code", code=-2, pattern="Who"),
+        SessionLostRule("right code, wrong text", code=-1, pattern="elsewhere"),
     ],
 )
-def test_a_row_matches_only_when_all_of_it_does(row: SessionRow):
+def test_a_row_matches_only_when_all_of_it_does(row: SessionLostRule):
     evidence = answered(410, rpc(-1, "Who are you?"))
-    assert classify(evidence, rows=[row]).kind is not FailureKind.SESSION_LOST
+    assert classify(evidence, rules=[row]).kind is not FailureKind.SESSION_LOST
 
 
 def test_a_row_with_a_code_matches_no_answer_without_one():
-    row = SessionRow("coded", code=-32000)
-    assert classify(answered(410, "gone"), rows=[row]).kind is not FailureKind.SESSION_LOST
+    row = SessionLostRule("coded", code=-32000)
+    assert classify(answered(410, "gone"), rules=[row]).kind is not FailureKind.SESSION_LOST
 
 
 @pytest.mark.parametrize("row", [{"pattern": "("}, {"pattern": "*"}, {}])
 def test_a_row_that_cannot_work_is_refused_when_it_is_written(row: dict[str, str]):
     with pytest.raises(ConfigError):
-        SessionRow("a slip of the pen", **row)  # pyright: ignore[reportArgumentType]
+        SessionLostRule("a slip of the pen", **row)  # pyright: ignore[reportArgumentType]
 
 
 # --- the general rules -----------------------------------------------------------------------
@@ -310,23 +311,43 @@ GENERAL = [
     (answered(200, rpc(-32602, request_id=None)), FailureKind.REJECTED, ANSWERED),
     (answered(404, rpc(-32601), session=False), FailureKind.REJECTED, ANSWERED),
     (answered(400, rpc(-32020)), FailureKind.REJECTED, ANSWERED),
-    (replace(answered(400, rpc(-32020)), fixed_codes=True), FailureKind.HEADER_MISMATCH, ANSWERED),
+    (
+        replace(answered(400, rpc(-32020)), standard_codes=True),
+        FailureKind.HEADER_MISMATCH,
+        ANSWERED,
+    ),
     (answered(200, rpc(-32020)), FailureKind.REJECTED, ANSWERED),
-    (replace(answered(200, rpc(-32020)), fixed_codes=True), FailureKind.HEADER_MISMATCH, ANSWERED),
+    (
+        replace(answered(200, rpc(-32020)), standard_codes=True),
+        FailureKind.HEADER_MISMATCH,
+        ANSWERED,
+    ),
     (answered(400, rpc(-32022)), FailureKind.REJECTED, ANSWERED),
-    (replace(answered(400, rpc(-32022)), fixed_codes=True), FailureKind.VERSION_MISMATCH, ANSWERED),
+    (
+        replace(answered(400, rpc(-32022)), standard_codes=True),
+        FailureKind.VERSION_MISMATCH,
+        ANSWERED,
+    ),
     (answered(200, rpc(-32022)), FailureKind.REJECTED, ANSWERED),
-    (replace(answered(200, rpc(-32022)), fixed_codes=True), FailureKind.VERSION_MISMATCH, ANSWERED),
-    (Evidence(Trouble.UNREADABLE, True, "html", status=200), FailureKind.UNREADABLE, UNKNOWN),
-    (Evidence(Trouble.UNREADABLE, True, "a redirect", status=302), FailureKind.UNREADABLE, UNKNOWN),
-    (Evidence(Trouble.UNREADABLE, True, "no status"), FailureKind.UNREADABLE, UNKNOWN),
-    (Evidence(Trouble.BROKEN, True, "reset"), FailureKind.BROKEN, UNKNOWN),
-    (Evidence(Trouble.BROKEN, True, "cut", status=200), FailureKind.BROKEN, UNKNOWN),
-    (Evidence(Trouble.CONNECT, False, "refused"), FailureKind.UNREACHABLE, Delivery.NOT_SENT),
-    (Evidence(Trouble.BROKEN, False, "reset"), FailureKind.UNREACHABLE, Delivery.NOT_SENT),
-    (Evidence(Trouble.CONNECT, True, "odd"), FailureKind.BROKEN, UNKNOWN),
-    (Evidence(Trouble.EXITED, False, "code 3"), FailureKind.EXITED, Delivery.NOT_SENT),
-    (Evidence(Trouble.EXITED, True, "odd"), FailureKind.BROKEN, UNKNOWN),
+    (
+        replace(answered(200, rpc(-32022)), standard_codes=True),
+        FailureKind.VERSION_MISMATCH,
+        ANSWERED,
+    ),
+    (Evidence(FaultKind.UNREADABLE, True, "html", status=200), FailureKind.UNREADABLE, UNKNOWN),
+    (
+        Evidence(FaultKind.UNREADABLE, True, "a redirect", status=302),
+        FailureKind.UNREADABLE,
+        UNKNOWN,
+    ),
+    (Evidence(FaultKind.UNREADABLE, True, "no status"), FailureKind.UNREADABLE, UNKNOWN),
+    (Evidence(FaultKind.BROKEN, True, "reset"), FailureKind.BROKEN, UNKNOWN),
+    (Evidence(FaultKind.BROKEN, True, "cut", status=200), FailureKind.BROKEN, UNKNOWN),
+    (Evidence(FaultKind.CONNECT, False, "refused"), FailureKind.UNREACHABLE, Delivery.NOT_SENT),
+    (Evidence(FaultKind.BROKEN, False, "reset"), FailureKind.UNREACHABLE, Delivery.NOT_SENT),
+    (Evidence(FaultKind.CONNECT, True, "odd"), FailureKind.BROKEN, UNKNOWN),
+    (Evidence(FaultKind.EXITED, False, "code 3"), FailureKind.EXITED, Delivery.NOT_SENT),
+    (Evidence(FaultKind.EXITED, True, "odd"), FailureKind.BROKEN, UNKNOWN),
 ]
 
 
@@ -336,7 +357,7 @@ def test_an_answer_means_what_its_rule_says(evidence, kind, delivery):
 
 
 def test_every_kind_is_somewhere_recognised():
-    sessions = {FailureKind.SESSION_LOST, FailureKind.SESSION_DOUBTED}
+    sessions = {FailureKind.SESSION_LOST, FailureKind.SESSION_UNCERTAIN}
     assert {kind for _, kind, _ in GENERAL} | sessions == set(FailureKind)
 
 
@@ -347,11 +368,11 @@ def test_a_failure_keeps_what_the_server_said():
     assert failure.data == {"scope": "admin"}
     assert failure.retry_after == 2.5
     assert failure.headers == headers
-    assert failure.row
+    assert failure.rule
 
 
 def test_without_an_error_in_the_body_the_wire_tells_what_happened():
-    failure = classify(Evidence(Trouble.BROKEN, True, "the answer broke off"))
+    failure = classify(Evidence(FaultKind.BROKEN, True, "the answer broke off"))
     assert failure.message == "the answer broke off"
     assert (failure.status, failure.code, failure.data) == (None, None, None)
 
@@ -367,7 +388,7 @@ errors = st.builds(
 )
 evidences = st.builds(
     Evidence,
-    trouble=st.sampled_from(Trouble),
+    kind=st.sampled_from(FaultKind),
     sent=st.booleans(),
     detail=st.text(),
     status=st.none() | st.integers(100, 599) | st.sampled_from([400, 401, 404, 429, 503]),
@@ -382,7 +403,7 @@ evidences = st.builds(
 def test_everything_means_something(evidence: Evidence):
     failure = classify(evidence)
     assert failure.kind in FailureKind
-    assert failure.row
+    assert failure.rule
     assert failure.headers == evidence.headers
 
 
@@ -403,8 +424,17 @@ def test_our_id_is_answered_unless_the_whole_text_is_known_or_the_status_decides
     """[S5] No word in an error with our id proves that the call did not run."""
     error, failure = evidence.error, classify(evidence)
     if evidence.sent and error is not None and error.answers_request:
-        known = failure.row in {row.source for row in SESSION_ROWS}
+        known = failure.rule in {row.source for row in SESSION_LOST_RULES}
         assert known or failure.kind is not FailureKind.SESSION_LOST
+
+
+@given(evidences)
+def test_a_response_of_which_a_part_is_missing_proves_nothing(evidence: Evidence):
+    """[P2] Except for the statuses that no tool's answer has."""
+    if evidence.sent and evidence.kind in (FaultKind.BROKEN, FaultKind.UNREADABLE):
+        asked_to_wait = evidence.status == 503 and evidence.retry_after is not None
+        if evidence.error is None and evidence.status not in (401, 403, 429) and not asked_to_wait:
+            assert classify(evidence).delivery is UNKNOWN
 
 
 @given(evidences)
@@ -440,3 +470,17 @@ def test_retry_after_is_a_number_of_seconds_or_nothing(header, seconds):
 def test_no_retry_after_can_spoil_a_wait(header: str):
     seconds = parse_retry_after(header)
     assert seconds is None or (seconds >= 0 and math.isfinite(seconds))
+
+
+@pytest.mark.parametrize("status", [None, 200, 400, 404, 500, 503])
+def test_only_a_5xx_to_the_initialized_notification_leaves_the_handshake_standing(
+    status: int | None,
+):
+    tolerated = status is not None and status >= 500
+    assert handshake_survives("notifications/initialized", status) is tolerated
+    assert not handshake_survives("initialize", status)
+
+
+def test_a_tool_that_the_sdk_cuts_off_at_its_shutdown_may_have_run():
+    failure = classify(answered(200, rpc(-32000, "Connection closed")))
+    assert (failure.kind, failure.delivery) == (FailureKind.BROKEN, Delivery.UNKNOWN)

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkeep._rules.egress import (
-    INHERITED,
+    INHERITABLE_RANGES,
+    AddressRange,
     EgressPolicy,
     NamedBy,
-    Range,
     check_address,
     check_addresses,
     check_host,
-    literal,
-    normalized,
+    normalize_host,
     origin,
+    parse_address,
     range_of,
 )
 
@@ -27,108 +27,108 @@ SERVER, CONFIGURATION = NamedBy.SERVER, NamedBy.CONFIGURATION
 
 HOSTILE = {
     # loopback, in every spelling that a resolver takes
-    "127.0.0.1": Range.LOOPBACK,
-    "127.0.0.1.": Range.LOOPBACK,
-    "127.1": Range.LOOPBACK,
-    "127.0.1": Range.LOOPBACK,
-    "127.255.255.254": Range.LOOPBACK,
-    "2130706433": Range.LOOPBACK,
-    "017700000001": Range.LOOPBACK,
-    "0177.0.0.1": Range.LOOPBACK,
-    "0177.0.0.01": Range.LOOPBACK,
-    "0x7f.0.0.1": Range.LOOPBACK,
-    "0x7f.1": Range.LOOPBACK,
-    "0x7f000001": Range.LOOPBACK,
-    "0X7F000001": Range.LOOPBACK,
-    "127.0x.0.1": Range.LOOPBACK,
-    "0.0.0.0": Range.LOOPBACK,
-    "0": Range.LOOPBACK,
-    "0x0": Range.LOOPBACK,
-    "localhost": Range.LOOPBACK,
-    "LOCALHOST": Range.LOOPBACK,
-    "localhost.": Range.LOOPBACK,
-    "api.localhost": Range.LOOPBACK,
-    "localhost.localdomain": Range.LOOPBACK,
-    "\uff11\uff12\uff17.0.0.1": Range.LOOPBACK,
-    "①②⑦.⓪.⓪.①": Range.LOOPBACK,
-    "127。0。0。1": Range.LOOPBACK,
-    "127｡0｡0｡1": Range.LOOPBACK,
-    "ⓛⓞⓒⓐⓛⓗⓞⓢⓣ": Range.LOOPBACK,
-    "[::1]": Range.LOOPBACK,
-    "::1": Range.LOOPBACK,
-    "0:0:0:0:0:0:0:1": Range.LOOPBACK,
-    "::": Range.LOOPBACK,
-    "::ffff:127.0.0.1": Range.LOOPBACK,
-    "::ffff:7f00:1": Range.LOOPBACK,
-    "::127.0.0.1": Range.LOOPBACK,
-    "::ffff:0:127.0.0.1": Range.LOOPBACK,
-    "64:ff9b::127.0.0.1": Range.LOOPBACK,
-    "64:ff9b::7f00:1": Range.LOOPBACK,
-    "2002:7f00:1::": Range.LOOPBACK,
-    "2001:0:4136:e378:8000:63bf:80ff:fffe": Range.LOOPBACK,  # Teredo, inverted
-    "2607:f8b0::5efe:127.0.0.1": Range.LOOPBACK,  # ISATAP
-    "2607:f8b0::200:5efe:127.0.0.1": Range.LOOPBACK,
+    "127.0.0.1": AddressRange.LOOPBACK,
+    "127.0.0.1.": AddressRange.LOOPBACK,
+    "127.1": AddressRange.LOOPBACK,
+    "127.0.1": AddressRange.LOOPBACK,
+    "127.255.255.254": AddressRange.LOOPBACK,
+    "2130706433": AddressRange.LOOPBACK,
+    "017700000001": AddressRange.LOOPBACK,
+    "0177.0.0.1": AddressRange.LOOPBACK,
+    "0177.0.0.01": AddressRange.LOOPBACK,
+    "0x7f.0.0.1": AddressRange.LOOPBACK,
+    "0x7f.1": AddressRange.LOOPBACK,
+    "0x7f000001": AddressRange.LOOPBACK,
+    "0X7F000001": AddressRange.LOOPBACK,
+    "127.0x.0.1": AddressRange.LOOPBACK,
+    "0.0.0.0": AddressRange.LOOPBACK,
+    "0": AddressRange.LOOPBACK,
+    "0x0": AddressRange.LOOPBACK,
+    "localhost": AddressRange.LOOPBACK,
+    "LOCALHOST": AddressRange.LOOPBACK,
+    "localhost.": AddressRange.LOOPBACK,
+    "api.localhost": AddressRange.LOOPBACK,
+    "localhost.localdomain": AddressRange.LOOPBACK,
+    "\uff11\uff12\uff17.0.0.1": AddressRange.LOOPBACK,
+    "①②⑦.⓪.⓪.①": AddressRange.LOOPBACK,
+    "127。0。0。1": AddressRange.LOOPBACK,
+    "127｡0｡0｡1": AddressRange.LOOPBACK,
+    "ⓛⓞⓒⓐⓛⓗⓞⓢⓣ": AddressRange.LOOPBACK,
+    "[::1]": AddressRange.LOOPBACK,
+    "::1": AddressRange.LOOPBACK,
+    "0:0:0:0:0:0:0:1": AddressRange.LOOPBACK,
+    "::": AddressRange.LOOPBACK,
+    "::ffff:127.0.0.1": AddressRange.LOOPBACK,
+    "::ffff:7f00:1": AddressRange.LOOPBACK,
+    "::127.0.0.1": AddressRange.LOOPBACK,
+    "::ffff:0:127.0.0.1": AddressRange.LOOPBACK,
+    "64:ff9b::127.0.0.1": AddressRange.LOOPBACK,
+    "64:ff9b::7f00:1": AddressRange.LOOPBACK,
+    "2002:7f00:1::": AddressRange.LOOPBACK,
+    "2001:0:4136:e378:8000:63bf:80ff:fffe": AddressRange.LOOPBACK,  # Teredo, inverted
+    "2607:f8b0::5efe:127.0.0.1": AddressRange.LOOPBACK,  # ISATAP
+    "2607:f8b0::200:5efe:127.0.0.1": AddressRange.LOOPBACK,
     # private networks
-    "10.0.0.1": Range.PRIVATE,
-    "10.1": Range.PRIVATE,
-    "012.0.0.1": Range.PRIVATE,
-    "167772161": Range.PRIVATE,
-    "172.16.0.1": Range.PRIVATE,
-    "172.31.255.255": Range.PRIVATE,
-    "192.168.1.1": Range.PRIVATE,
-    "0xc0a80101": Range.PRIVATE,
-    "::ffff:10.0.0.1": Range.PRIVATE,
-    "64:ff9b::10.0.0.1": Range.PRIVATE,
-    "2002:a00:1::": Range.PRIVATE,
-    "fc00::1": Range.PRIVATE,
-    "fd12:3456:789a::1": Range.PRIVATE,
+    "10.0.0.1": AddressRange.PRIVATE,
+    "10.1": AddressRange.PRIVATE,
+    "012.0.0.1": AddressRange.PRIVATE,
+    "167772161": AddressRange.PRIVATE,
+    "172.16.0.1": AddressRange.PRIVATE,
+    "172.31.255.255": AddressRange.PRIVATE,
+    "192.168.1.1": AddressRange.PRIVATE,
+    "0xc0a80101": AddressRange.PRIVATE,
+    "::ffff:10.0.0.1": AddressRange.PRIVATE,
+    "64:ff9b::10.0.0.1": AddressRange.PRIVATE,
+    "2002:a00:1::": AddressRange.PRIVATE,
+    "fc00::1": AddressRange.PRIVATE,
+    "fd12:3456:789a::1": AddressRange.PRIVATE,
     # carrier-grade NAT
-    "100.64.0.1": Range.SHARED,
-    "100.127.255.254": Range.SHARED,
-    "::ffff:100.64.0.1": Range.SHARED,
+    "100.64.0.1": AddressRange.SHARED,
+    "100.127.255.254": AddressRange.SHARED,
+    "::ffff:100.64.0.1": AddressRange.SHARED,
     # link-local
-    "169.254.1.1": Range.LINK_LOCAL,
-    "fe80::1": Range.LINK_LOCAL,
-    "febf::1": Range.LINK_LOCAL,
-    "::ffff:169.254.1.1": Range.LINK_LOCAL,
+    "169.254.1.1": AddressRange.LINK_LOCAL,
+    "fe80::1": AddressRange.LINK_LOCAL,
+    "febf::1": AddressRange.LINK_LOCAL,
+    "::ffff:169.254.1.1": AddressRange.LINK_LOCAL,
     # metadata services
-    "169.254.169.254": Range.METADATA,
-    "2852039166": Range.METADATA,
-    "0xa9fea9fe": Range.METADATA,
-    "0251.0376.0251.0376": Range.METADATA,
-    "169.254.43518": Range.METADATA,
-    "::ffff:169.254.169.254": Range.METADATA,
-    "::ffff:a9fe:a9fe": Range.METADATA,
-    "64:ff9b::a9fe:a9fe": Range.METADATA,
-    "2002:a9fe:a9fe::": Range.METADATA,
-    "169.254.170.2": Range.METADATA,
-    "169.254.170.23": Range.METADATA,
-    "100.100.100.200": Range.METADATA,
-    "168.63.129.16": Range.METADATA,
-    "192.0.0.192": Range.METADATA,
-    "fd00:ec2::254": Range.METADATA,
-    "fd20:ce::254": Range.METADATA,
-    "metadata.google.internal": Range.METADATA,
-    "Metadata.Google.Internal.": Range.METADATA,
-    "metadata.goog": Range.METADATA,
-    "metadata": Range.METADATA,
-    "instance-data": Range.METADATA,
+    "169.254.169.254": AddressRange.METADATA,
+    "2852039166": AddressRange.METADATA,
+    "0xa9fea9fe": AddressRange.METADATA,
+    "0251.0376.0251.0376": AddressRange.METADATA,
+    "169.254.43518": AddressRange.METADATA,
+    "::ffff:169.254.169.254": AddressRange.METADATA,
+    "::ffff:a9fe:a9fe": AddressRange.METADATA,
+    "64:ff9b::a9fe:a9fe": AddressRange.METADATA,
+    "2002:a9fe:a9fe::": AddressRange.METADATA,
+    "169.254.170.2": AddressRange.METADATA,
+    "169.254.170.23": AddressRange.METADATA,
+    "100.100.100.200": AddressRange.METADATA,
+    "168.63.129.16": AddressRange.METADATA,
+    "192.0.0.192": AddressRange.METADATA,
+    "fd00:ec2::254": AddressRange.METADATA,
+    "fd20:ce::254": AddressRange.METADATA,
+    "metadata.google.internal": AddressRange.METADATA,
+    "Metadata.Google.Internal.": AddressRange.METADATA,
+    "metadata.goog": AddressRange.METADATA,
+    "metadata": AddressRange.METADATA,
+    "instance-data": AddressRange.METADATA,
     # the rest of what is not the public internet
-    "224.0.0.1": Range.MULTICAST,
-    "239.255.255.250": Range.MULTICAST,
-    "ff02::1": Range.MULTICAST,
-    "255.255.255.255": Range.RESERVED,
-    "240.0.0.1": Range.RESERVED,
-    "0.1.2.3": Range.RESERVED,
-    "192.0.2.1": Range.RESERVED,
-    "198.18.0.1": Range.RESERVED,
-    "203.0.113.9": Range.RESERVED,
-    "64:ff9b:1::1": Range.RESERVED,
-    "2001:db8::1": Range.RESERVED,
-    "2001:0:4136:e378:8000:63bf:f7f7:f7f7": Range.RESERVED,  # Teredo to a public address
-    "100::1": Range.RESERVED,
-    "fec0::1": Range.RESERVED,
-    "4000::1": Range.RESERVED,
+    "224.0.0.1": AddressRange.MULTICAST,
+    "239.255.255.250": AddressRange.MULTICAST,
+    "ff02::1": AddressRange.MULTICAST,
+    "255.255.255.255": AddressRange.RESERVED,
+    "240.0.0.1": AddressRange.RESERVED,
+    "0.1.2.3": AddressRange.RESERVED,
+    "192.0.2.1": AddressRange.RESERVED,
+    "198.18.0.1": AddressRange.RESERVED,
+    "203.0.113.9": AddressRange.RESERVED,
+    "64:ff9b:1::1": AddressRange.RESERVED,
+    "2001:db8::1": AddressRange.RESERVED,
+    "2001:0:4136:e378:8000:63bf:f7f7:f7f7": AddressRange.RESERVED,  # Teredo to a public address
+    "100::1": AddressRange.RESERVED,
+    "fec0::1": AddressRange.RESERVED,
+    "4000::1": AddressRange.RESERVED,
 }
 
 PUBLIC = [
@@ -138,7 +138,7 @@ PUBLIC = [
 
 
 @pytest.mark.parametrize(("host", "found"), HOSTILE.items())
-def test_a_server_may_not_name_a_host_that_is_not_public(host: str, found: Range):
+def test_a_server_may_not_name_a_host_that_is_not_public(host: str, found: AddressRange):
     reason = check_host("https", host, NOBODY, SERVER)
     assert reason == f"a server may not name a host with a {found.value} address"
 
@@ -149,7 +149,7 @@ def test_the_corpus_is_as_large_as_promised():
 
 @pytest.mark.parametrize("host", PUBLIC)
 def test_a_server_may_name_a_public_address_with_https(host: str):
-    assert range_of(host) is Range.PUBLIC
+    assert range_of(host) is AddressRange.PUBLIC
     assert check_host("https", host, NOBODY, SERVER) == ""
     assert check_address("https", "auth.example", host, NOBODY, SERVER) == ""
 
@@ -178,29 +178,29 @@ def test_a_host_with_letters_that_parsers_disagree_about_is_refused(host: str):
     ["example.com", "1.2.3.4.5", "256.1.1.1", "1.2.3.256", "09.1.1.1", "0xzz", "1..2", "a.1"],
 )
 def test_what_is_no_address_is_left_to_the_resolver(name: str):
-    assert literal(name) is None
+    assert parse_address(name) is None
     assert check_host("https", name, NOBODY, SERVER) == ""
 
 
 def test_numbers_that_are_too_long_are_no_addresses():
-    assert literal("1" * 5000) is None
-    assert literal("4294967296") is None
-    assert literal("1:2:zz") is None
+    assert parse_address("1" * 5000) is None
+    assert parse_address("4294967296") is None
+    assert parse_address("1:2:zz") is None
 
 
-@pytest.mark.parametrize("found", Range)
-def test_the_configuration_may_name_what_is_not_link_local_or_worse(found: Range):
+@pytest.mark.parametrize("found", AddressRange)
+def test_the_configuration_may_name_what_is_not_link_local_or_worse(found: AddressRange):
     address = next(host for host in [*HOSTILE, *PUBLIC] if range_of(host) is found)
     reason = check_address("http", "mcp.internal", address, NOBODY, CONFIGURATION)
-    assert bool(reason) == (found not in {Range.PUBLIC, *INHERITED})
+    assert bool(reason) == (found not in {AddressRange.PUBLIC, *INHERITABLE_RANGES})
 
 
-@pytest.mark.parametrize("found", Range)
-def test_a_server_may_name_hosts_in_the_range_where_it_was_reached(found: Range):
+@pytest.mark.parametrize("found", AddressRange)
+def test_a_server_may_name_hosts_in_the_range_where_it_was_reached(found: AddressRange):
     address = next(host for host in [*HOSTILE, *PUBLIC] if range_of(host) is found)
     policy = NOBODY.reached(address)
     reason = check_address("http", "auth.internal", address, policy, SERVER)
-    assert (reason == "") == (found in INHERITED)
+    assert (reason == "") == (found in INHERITABLE_RANGES)
 
 
 def test_a_server_on_loopback_may_not_name_private_hosts():
@@ -249,7 +249,7 @@ def test_one_refused_address_refuses_the_name():
 
 def test_a_resolver_that_answers_no_address_is_not_believed():
     assert "not an address" in check_address("https", "a.example", "b.example", NOBODY, SERVER)
-    assert range_of("b.example") is Range.RESERVED
+    assert range_of("b.example") is AddressRange.RESERVED
 
 
 def test_a_host_is_configured_by_its_whole_origin():
@@ -275,7 +275,7 @@ def test_every_spelling_of_an_address_has_the_range_of_the_address(address: ipad
 
 @given(st.ip_addresses(v=6))
 def test_only_global_ipv6_addresses_are_public(address: ipaddress.IPv6Address):
-    if range_of(str(address)) is Range.PUBLIC:
+    if range_of(str(address)) is AddressRange.PUBLIC:
         embedded = address in ipaddress.ip_network("::/3")
         assert address in ipaddress.ip_network("2000::/3") or embedded
 
@@ -283,4 +283,4 @@ def test_only_global_ipv6_addresses_are_public(address: ipaddress.IPv6Address):
 @given(st.text(max_size=40))
 def test_any_text_gets_a_verdict(host: str):
     check_host("https", host, NOBODY, SERVER)
-    assert normalized(normalized(host)) is not None
+    assert normalize_host(normalize_host(host)) is not None

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep._rules.schema import (
-    LONGEST_TEXT,
-    MOST_DEPTH,
-    MOST_ENTRIES,
-    MOST_NODES,
-    MOST_PROBLEMS,
-    Checker,
-    compile,
+from toolkeep._rules.json_schema import (
+    MAX_DEPTH,
+    MAX_ENTRIES,
+    MAX_NODES,
+    MAX_PROBLEM_LENGTH,
+    MAX_PROBLEMS,
+    SchemaValidator,
+    compile_schema,
     states_of,
     strip_none,
 )
@@ -34,8 +34,8 @@ SEARCH = {
 }
 
 
-def checker(schema: Any) -> Checker:
-    made = compile(schema, what="input of research.search")
+def checker(schema: Any) -> SchemaValidator:
+    made = compile_schema(schema, what="input of research.search")
     assert made.usable, made.reason
     return made
 
@@ -77,15 +77,15 @@ def test_places_lead_through_arrays_and_odd_names():
 
 def test_a_value_of_any_size_makes_a_short_problem():
     problem = one(SEARCH, {"query": ["long" * 10_000]})
-    assert len(problem) <= LONGEST_TEXT + len("query: …")
+    assert len(problem) <= MAX_PROBLEM_LENGTH + len("query: …")
     assert problem.endswith('is not of type "string"')
     schema = {"enum": ["x" * 50] * 100}
-    assert len(one(schema, "y")) <= LONGEST_TEXT
+    assert len(one(schema, "y")) <= MAX_PROBLEM_LENGTH
 
 
 def test_there_are_at_most_five_problems():
     schema = {"items": {"type": "string"}}
-    assert len(checker(schema).problems(list(range(100)))) == MOST_PROBLEMS
+    assert len(checker(schema).problems(list(range(100)))) == MAX_PROBLEMS
 
 
 def test_a_false_schema_allows_nothing():
@@ -193,14 +193,14 @@ LOOP["not"] = LOOP
         {"items": {"$ref": "#/$defs/absent"}},
         {"allOf": [{"$ref": "#/allOf/x"}]},
         {"$ref": "#nowhere"},
-        {"enum": [[]] * (MOST_NODES + 1)},
-        deep(MOST_DEPTH + 1),
+        {"enum": [[]] * (MAX_NODES + 1)},
+        deep(MAX_DEPTH + 1),
         deep(100_000),
         LOOP,
     ],
 )
 def test_a_schema_that_cannot_be_used_says_why_and_finds_nothing(schema):
-    made = compile(schema, what="input of research.search")
+    made = compile_schema(schema, what="input of research.search")
     assert not made.usable
     assert "research.search" in made.reason
     assert len(made.reason) < 500
@@ -208,11 +208,14 @@ def test_a_schema_that_cannot_be_used_says_why_and_finds_nothing(schema):
 
 
 def test_the_deepest_schema_that_is_allowed_works():
-    assert checker(deep(MOST_DEPTH)).usable
+    assert checker(deep(MAX_DEPTH)).usable
 
 
 def test_a_usable_checker_has_no_reason_and_shows_no_schema():
-    assert repr(checker({})) == "Checker(what='input of research.search', usable=True, reason='')"
+    assert (
+        repr(checker({}))
+        == "SchemaValidator(subject='input of research.search', usable=True, reason='')"
+    )
 
 
 @pytest.mark.requirement("P6")
@@ -220,7 +223,7 @@ def test_nothing_is_fetched():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         port = listener.getsockname()[1]
-        made = compile({"$ref": f"http://127.0.0.1:{port}/x"}, what="x")
+        made = compile_schema({"$ref": f"http://127.0.0.1:{port}/x"}, what="x")
         assert not made.usable
         with pytest.raises(BlockingIOError):
             listener.accept()
@@ -264,8 +267,8 @@ DOUBLING = {"$defs": {**LAUGHS, "d40": {}}, "$ref": "#/$defs/d0"}
 )
 def test_a_hostile_schema_neither_hangs_nor_raises(schema, value):
     """The suite's time limit is the bound: left alone, each of these takes minutes or the stack."""
-    problems = compile(schema, what="hostile").problems(value)
-    assert len(problems) <= MOST_PROBLEMS
+    problems = compile_schema(schema, what="hostile").problems(value)
+    assert len(problems) <= MAX_PROBLEMS
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "#"}, {"additionalProperties": {"$ref": "#"}}])
@@ -273,7 +276,7 @@ def test_a_deep_value_under_a_circular_schema_is_no_problem(schema):
     tree: dict[str, Any] = {}
     for _ in range(5_000):
         tree = {"a": tree}
-    assert compile(schema, what="circle").problems(tree) == ()
+    assert compile_schema(schema, what="circle").problems(tree) == ()
 
 
 # --- what a check costs ------------------------------------------------------------------------
@@ -419,14 +422,14 @@ COSTLY: dict[str, tuple[dict[str, Any], Any]] = {
 def test_a_check_that_would_take_long_is_not_made_and_says_so(what: str):
     """Left alone, each takes from 100 ms to years, or all memory."""
     schema, value = COSTLY[what]
-    made = compile(schema, what="arguments")
+    made = compile_schema(schema, what="arguments")
     found = made.check(value)
     assert found.problems == ()
-    assert bool(found.unchecked) != bool(made.reason)
-    assert "arguments" in found.unchecked + made.reason
+    assert bool(found.skipped_because) != bool(made.reason)
+    assert "arguments" in found.skipped_because + made.reason
 
 
-NOT_TOLD = "it does not match the schema, and is too large to say where"
+NOT_TOLD = "it does not match the schema (too large to show where)"
 ROWS: dict[str, Any] = {
     "items": {
         "type": "object",
@@ -472,7 +475,7 @@ def test_what_can_be_told_in_time_is_told(schema: dict[str, Any], value: Any, fi
 def test_what_may_be_a_pattern_that_was_given_up_is_no_problem():
     schema = {"items": {"anyOf": [{"type": "string", "pattern": "^(?=x)"}, {"type": "integer"}]}}
     found = checker(schema).check([1.5] * 1000)
-    assert (found.problems, found.unchecked) == ((), "")
+    assert (found.problems, found.skipped_because) == ((), "")
 
 
 @pytest.mark.parametrize(
@@ -485,13 +488,13 @@ def test_what_may_be_a_pattern_that_was_given_up_is_no_problem():
 )
 def test_an_honest_table_is_checked(value: Any):
     found = checker(ROWS).check(value)
-    assert (found.problems, found.unchecked) == ((), "")
+    assert (found.problems, found.skipped_because) == ((), "")
 
 
 def test_an_honest_schema_that_refers_to_itself_checks_a_large_tree():
     tree = {"type": "object", "properties": {"kids": {"items": {"$ref": "#"}}}}
     value = {"kids": [{"kids": [{"kids": []}] * 20}] * 100}
-    assert checker(tree).check(value).unchecked == ""
+    assert checker(tree).check(value).skipped_because == ""
     json_value = {
         "anyOf": [
             {"type": ["string", "number"]},
@@ -499,7 +502,7 @@ def test_an_honest_schema_that_refers_to_itself_checks_a_large_tree():
             {"type": "object", "additionalProperties": {"$ref": "#"}},
         ]
     }
-    assert checker(json_value).check(nested(50, [1, "x"])).unchecked == ""
+    assert checker(json_value).check(nested(50, [1, "x"])).skipped_because == ""
     assert checker(json_value).problems(nested(3, None))
 
 
@@ -532,7 +535,7 @@ def test_a_value_that_is_not_json_is_left_to_the_wire():
 
 def test_many_anchors_are_not_unfolded():
     schema = {"$defs": {"n": {"$anchor": "n"}}, "allOf": [{"$ref": "#n"}] * 200}
-    assert not compile(schema, what="anchors").usable
+    assert not compile_schema(schema, what="anchors").usable
 
 
 scraps = st.recursive(
@@ -561,7 +564,7 @@ scraps = st.recursive(
 )
 def test_no_schema_and_no_value_make_it_raise(schema, value):
     before = json.dumps([schema, value])
-    made = compile(schema, what="scraps")
+    made = compile_schema(schema, what="scraps")
     assert isinstance(made.problems(value), tuple)
     assert made.usable or (made.reason and made.problems(value) == ())
     assert json.dumps([schema, value]) == before
@@ -579,7 +582,7 @@ checker_of_search = checker(SEARCH)
 
 
 def test_importing_the_rules_does_not_load_the_validator():
-    code = "import sys, toolkeep._rules.schema; sys.exit('jsonschema_rs' in sys.modules)"
+    code = "import sys, toolkeep._rules.json_schema; sys.exit('jsonschema_rs' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     assert done.returncode == 0
 
@@ -693,7 +696,7 @@ def test_none_under_a_schema_that_refers_to_itself_is_decided_at_once(keyword: s
 
 
 def test_none_under_a_schema_of_any_size_is_decided_soon():
-    wide = {"anyOf": [{"type": "string"}] * (MOST_ENTRIES + 1)}
+    wide = {"anyOf": [{"type": "string"}] * (MAX_ENTRIES + 1)}
     names = [f"p{n}" for n in range(1000)]
     schema = {"properties": dict.fromkeys(names, wide), "required": ["x"] * 10}
     assert strip_none(dict.fromkeys(names), schema) == dict.fromkeys(names)

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolkeep._wire.eventstream import EventDecoder, EventTooLarge, ServerEvent
+from toolkeep._transport.framing import SseDecoder, SseEvent, SseEventTooLarge
 
 LIMIT = 10_000
 BOM = b"\xef\xbb\xbf"
 
 
-def decoded(stream: bytes, cuts: list[int] | None = None, limit: int = LIMIT) -> list[ServerEvent]:
+def decoded(stream: bytes, cuts: list[int] | None = None, limit: int = LIMIT) -> list[SseEvent]:
     """The events of a stream that arrives in pieces, and then ends."""
     edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts or ()), len(stream)]
-    decoder = EventDecoder(limit)
-    events: list[ServerEvent] = []
+    decoder = SseDecoder(limit)
+    events: list[SseEvent] = []
     for start, end in pairwise(edges):
         if stream[start:end]:
             events += decoder.feed(stream[start:end])
@@ -76,7 +76,7 @@ def test_fields_of_an_event(end: bytes) -> None:
         [b": hello", b"event: note", b"id: s1.2", b"retry: 1500", b"data: {", b"data: }"]
     )
     (event,) = decoded(stream + end + end)
-    assert event == ServerEvent(data="{\n}", id="s1.2", event="note", retry=1.5)
+    assert event == SseEvent(data="{\n}", id="s1.2", event="note", retry=1.5)
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_a_retry_that_is_no_number_is_ignored(line: bytes, retry: float | None) 
 
 
 def test_an_event_that_only_primes_a_stream_tells_its_id() -> None:
-    assert decoded(b"id: s1.0\ndata: \n\n") == [ServerEvent(data="", id="s1.0")]
+    assert decoded(b"id: s1.0\ndata: \n\n") == [SseEvent(data="", id="s1.0")]
 
 
 def test_an_id_with_a_null_character_is_ignored() -> None:
-    assert decoded(b"id: a\0b\ndata: x\n\n") == [ServerEvent(data="x")]
+    assert decoded(b"id: a\0b\ndata: x\n\n") == [SseEvent(data="x")]
 
 
 def test_comments_and_blank_lines_alone_are_no_events() -> None:
@@ -101,32 +101,32 @@ def test_comments_and_blank_lines_alone_are_no_events() -> None:
 
 
 def test_an_event_without_its_blank_line_is_dropped() -> None:
-    assert decoded(b"data: a\n\ndata: half") == [ServerEvent(data="a")]
-    assert decoded(b"data: a\n\ndata: half\n") == [ServerEvent(data="a")]
+    assert decoded(b"data: a\n\ndata: half") == [SseEvent(data="a")]
+    assert decoded(b"data: a\n\ndata: half\n") == [SseEvent(data="a")]
 
 
 def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
-    assert decoded(b"data: \xff\n\n") == [ServerEvent(data="\ufffd")]
+    assert decoded(b"data: \xff\n\n") == [SseEvent(data="\ufffd")]
 
 
 @pytest.mark.parametrize("cuts", [[], [50], list(range(0, 300, 7))])
 @pytest.mark.requirement("P11")
 def test_an_event_over_the_limit_is_refused_however_it_comes(cuts: list[int]) -> None:
-    with pytest.raises(EventTooLarge):
+    with pytest.raises(SseEventTooLarge):
         decoded(b"data: " + b"x" * 200 + b"\n\n", cuts, limit=100)
 
 
 @pytest.mark.requirement("P11")
 def test_an_event_without_end_is_refused_before_it_is_whole() -> None:
-    decoder = EventDecoder(100)
-    with pytest.raises(EventTooLarge):
+    decoder = SseDecoder(100)
+    with pytest.raises(SseEventTooLarge):
         for _ in range(100):
             decoder.feed(b"data: " + b"x" * 14 + b"\n")
 
 
 def test_an_event_without_end_is_not_kept() -> None:
-    decoder = EventDecoder(limit=1_000)
-    with pytest.raises(EventTooLarge):
+    decoder = SseDecoder(limit=1_000)
+    with pytest.raises(SseEventTooLarge):
         decoder.feed(b"data: " + b"x" * 100_000)
     tracemalloc.start()
     try:
@@ -135,11 +135,11 @@ def test_an_event_without_end_is_not_kept() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
-    assert decoder.feed(b"\n\ndata: next\n\n") == [ServerEvent(data="next")]
+    assert decoder.feed(b"\n\ndata: next\n\n") == [SseEvent(data="next")]
 
 
 def test_an_event_as_large_as_the_limit_is_taken() -> None:
-    assert decoded(b"data: four\n\n", limit=10) == [ServerEvent(data="four")]
+    assert decoded(b"data: four\n\n", limit=10) == [SseEvent(data="four")]
 
 
 def test_the_limit_is_for_one_event_not_for_the_stream() -> None:

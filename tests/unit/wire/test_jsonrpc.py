@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkeep._rules.classify import RpcError
-from toolkeep._wire import jsonrpc
+from toolkeep._transport.jsonrpc import (
+    decode_messages,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_response,
+    is_error_without_id,
+    is_response_to,
+    is_rpc_message,
+    parse_error,
+)
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
@@ -19,15 +29,15 @@ plain = st.recursive(
 
 @given(plain)
 def test_a_request_is_read_as_it_was_written(value: Any) -> None:
-    body = jsonrpc.request(3, "tools/call", {"arguments": value})
-    assert jsonrpc.messages(body) == [
+    body = encode_request(3, "tools/call", {"arguments": value})
+    assert decode_messages(body) == [
         {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"arguments": value}}
     ]
 
 
 def test_parameters_that_are_none_are_left_out() -> None:
-    assert "params" not in json.loads(jsonrpc.request(1, "ping", None))
-    assert json.loads(jsonrpc.notification("notifications/initialized", {})) == {
+    assert "params" not in json.loads(encode_request(1, "ping", None))
+    assert json.loads(encode_notification("notifications/initialized", {})) == {
         "jsonrpc": "2.0",
         "method": "notifications/initialized",
         "params": {},
@@ -35,23 +45,23 @@ def test_parameters_that_are_none_are_left_out() -> None:
 
 
 def test_answers_to_the_server() -> None:
-    assert json.loads(jsonrpc.response("a", {"roots": []})) == {
+    assert json.loads(encode_response("a", {"roots": []})) == {
         "jsonrpc": "2.0",
         "id": "a",
         "result": {"roots": []},
     }
-    assert json.loads(jsonrpc.error_response(1, -32601, "no", {"why": 1}))["error"] == {
+    assert json.loads(encode_error(1, -32601, "no", {"why": 1}))["error"] == {
         "code": -32601,
         "message": "no",
         "data": {"why": 1},
     }
-    assert "data" not in json.loads(jsonrpc.error_response(1, -32601, "no"))["error"]
+    assert "data" not in json.loads(encode_error(1, -32601, "no"))["error"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_json_cannot_say_is_not_written(value: float) -> None:
     with pytest.raises(ValueError):
-        jsonrpc.request(1, "tools/call", {"n": value})
+        encode_request(1, "tools/call", {"n": value})
 
 
 @pytest.mark.parametrize(
@@ -73,11 +83,11 @@ def test_what_json_cannot_say_is_not_written(value: float) -> None:
 )
 def test_a_body_without_json_objects_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
-        jsonrpc.messages(body)
+        decode_messages(body)
 
 
 def test_a_batch_is_several_messages() -> None:
-    assert jsonrpc.messages(b'[{"id":1},{"id":2}]') == [{"id": 1}, {"id": 2}]
+    assert decode_messages(b'[{"id":1},{"id":2}]') == [{"id": 1}, {"id": 2}]
 
 
 @pytest.mark.parametrize(
@@ -94,11 +104,11 @@ def test_a_batch_is_several_messages() -> None:
 @pytest.mark.parametrize("kind", [bytes, str])
 def test_half_a_character_does_not_spoil_a_message(written: str, read: str, kind: type) -> None:
     body = f'{{"text": "{written}"}}'
-    assert jsonrpc.messages(body if kind is str else body.encode()) == [{"text": read}]
+    assert decode_messages(body if kind is str else body.encode()) == [{"text": read}]
 
 
 def test_a_byte_order_mark_is_no_part_of_a_message() -> None:
-    assert jsonrpc.messages("\ufeff{}".encode()) == jsonrpc.messages("\ufeff{}") == [{}]
+    assert decode_messages("\ufeff{}".encode()) == decode_messages("\ufeff{}") == [{}]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +126,7 @@ def test_a_byte_order_mark_is_no_part_of_a_message() -> None:
     ids=str,
 )
 def test_a_line_of_a_log_in_json_is_no_message(found: dict[str, Any], is_one: bool) -> None:
-    assert jsonrpc.is_message(found) is is_one
+    assert is_rpc_message(found) is is_one
 
 
 @pytest.mark.parametrize(
@@ -138,7 +148,7 @@ def test_a_line_of_a_log_in_json_is_no_message(found: dict[str, Any], is_one: bo
     ],
 )
 def test_which_message_answers_request_one(message: dict[str, Any], answers: bool) -> None:
-    assert jsonrpc.answers(message, 1) is answers
+    assert is_response_to(message, 1) is answers
 
 
 @pytest.mark.parametrize(
@@ -154,7 +164,7 @@ def test_which_message_answers_request_one(message: dict[str, Any], answers: boo
     ],
 )
 def test_which_error_names_no_request(message: dict[str, Any], unaddressed: bool) -> None:
-    assert jsonrpc.is_unaddressed_error(message) is unaddressed
+    assert is_error_without_id(message) is unaddressed
 
 
 @pytest.mark.parametrize(
@@ -166,16 +176,16 @@ def test_which_error_names_no_request(message: dict[str, Any], unaddressed: bool
     ],
 )
 def test_an_error_is_read_however_carelessly_written(error: Any, read: RpcError) -> None:
-    assert jsonrpc.error_in({"id": 1, "error": error}, 1) == read
+    assert parse_error({"id": 1, "error": error}, 1) == read
 
 
 @pytest.mark.parametrize("error", [None, "no", []])
 def test_an_error_that_is_no_object_is_none(error: Any) -> None:
-    assert jsonrpc.error_in({"id": 1, "error": error}, 1) is None
+    assert parse_error({"id": 1, "error": error}, 1) is None
 
 
 @pytest.mark.parametrize(("shown", "answers"), [(1, True), ("1", True), (None, False), (2, False)])
 def test_an_error_says_whether_it_names_our_request(shown: Any, answers: bool) -> None:
-    found = jsonrpc.error_in({"id": shown, "error": {"code": 1, "message": ""}}, 1)
+    found = parse_error({"id": shown, "error": {"code": 1, "message": ""}}, 1)
     assert found is not None
     assert found.answers_request is answers

@@ -1,0 +1,38 @@
+"""The gateway: a runtime as one MCP server."""
+
+from __future__ import annotations
+
+from toolkeep.gateway.access import (
+    Access,
+    AnyAccess,
+    ApiKey,
+    Caller,
+    Denied,
+    JwtAccess,
+    KeyAccess,
+    OpenAccess,
+    access_for,
+    hash_key,
+    new_key,
+)
+from toolkeep.gateway.audit import AuditEntry, AuditLog
+from toolkeep.gateway.metrics import Metrics
+from toolkeep.gateway.profiles import Profile
+
+__all__ = [
+    "Access",
+    "AnyAccess",
+    "ApiKey",
+    "AuditEntry",
+    "AuditLog",
+    "Caller",
+    "Denied",
+    "JwtAccess",
+    "KeyAccess",
+    "Metrics",
+    "OpenAccess",
+    "Profile",
+    "access_for",
+    "hash_key",
+    "new_key",
+]
