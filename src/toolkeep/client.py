@@ -28,6 +28,7 @@ from toolkeep._client.notifications import Subscriptions
 from toolkeep._client.observers import Observation, Observers
 from toolkeep._client.options import ClientOptions, OwnerEvent, ReachabilityChanged
 from toolkeep._client.request import (
+    TOOLS_CALL,
     CallOptions,
     CallRequest,
     Emit,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     import mcp_types as types
 
     from toolkeep._client.tool_list import ToolList
+    from toolkeep._transport.base import Attempt
     from toolkeep.config.spec import LocalServerObject
 
     LocalServer = LocalServerObject | Callable[..., Any] | Sequence[Callable[..., Any]]
@@ -616,6 +618,42 @@ class Client:
             repeatable=repeatable,
         )
         return await self._sender.send(request, dict(params) if params is not None else None)
+
+    async def relay(
+        self, method: str, params: dict[str, Any] | None, attempt: Attempt
+    ) -> dict[str, Any]:
+        """For a shared program: send a request of another process as it is, and never twice.
+        Returns the result, well-formed or not: that process checks it, and has the deadline."""
+        await self._sender.connect()
+        if method in ("initialize", "server/discover"):
+            return self._relay_handshake(method)
+        request = CallRequest(
+            str(params.get("name", "")) if method == TOOLS_CALL and params else "",
+            method=method,
+            timeout=self.spec.timeouts.max_call,
+            policy=RetryPolicy.NEVER,
+            repeatable=False,
+            lenient=True,
+            wants_progress=attempt.wants_progress,
+            on_notification=attempt.on_notification,
+            on_server_request=attempt.on_server_request,
+        )
+        return await self._sender.start(request).run(params)
+
+    def _relay_handshake(self, method: str) -> dict[str, Any]:
+        """The server's own answer to the handshake of this client."""
+        from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        result, modern = self.handshake, self._sender.era is Era.MODERN
+        if result is not None and modern == (method == "server/discover"):
+            return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        text, code, data = f"the server does not know {method}", METHOD_NOT_FOUND, None
+        if modern:
+            code, data = UNSUPPORTED_PROTOCOL_VERSION, {"supported": [*MODERN_PROTOCOL_VERSIONS]}
+        failure = Failure(FailureKind.REJECTED, Delivery.ANSWERED, text, code=code, data=data)
+        about: Any = {"server": self.name, "delivery": Delivery.ANSWERED, "failure": failure}
+        raise CallRejected(text, **about)
 
     async def ping(self) -> float:
         """Ping the server on the current connection; returns the seconds it took.

@@ -340,6 +340,16 @@ class ConnectionManager:
     # -- transports -----------------------------------------------------------------------------
 
     def _make_factory(self, *, older: bool) -> TransportFactory:
+        factory = self._make_own_factory(older=older)
+        program, options = self._options.shared_program, self._options
+        if program is None:
+            return factory
+        from toolkeep._transport.shared_program import ProgramIdentity, SharedProgramFactory
+
+        identity = ProgramIdentity(options.identity_key, options.principal)
+        return SharedProgramFactory(program, factory, identity)
+
+    def _make_own_factory(self, *, older: bool) -> TransportFactory:
         return create_transport_factory(
             self.spec,
             self._headers,

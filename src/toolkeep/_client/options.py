@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from toolkeep._client.endpoint import Endpoint
     from toolkeep._client.request import OnProgress
     from toolkeep._client.tool_list import ToolList
+    from toolkeep._transport.shared_program import SharedProgram
     from toolkeep._transport.trace import OnTrace
 
 
@@ -64,6 +65,8 @@ class ClientOptions:
     """Shared by several clients; None: the client has its own."""
     emit: Callable[[Event], None] | None = None
     """The owner's: called with every event that belongs to no call, also with `OwnerEvent`s."""
+    shared_program: SharedProgram | None = None
+    """The program that one process runs for all; None: the client starts its own."""
     tracer: OnTrace | None = None
     """Called with each message on a transport that belongs to this client alone."""
 

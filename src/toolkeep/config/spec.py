@@ -230,12 +230,23 @@ def check_transport(spec: ServerSpec) -> None:
             )
             raise field_error(f"{key!r} has no effect with {location!r}", remedy, key)
     _check_auth(spec)
+    if spec.replicas == "owner":
+        _check_owner(spec, location)
     if spec.transport == "sse" and spec.is_modern_only:
         raise field_error(
             f"the mode {spec.mode!r} does not support the transport 'sse'",
             "Use the mode 'legacy', or the transport 'http'",
             "transport",
         )
+
+
+def _check_owner(spec: ServerSpec, location: str) -> None:
+    if location != "command":
+        problem = f"replicas 'owner' is for programs, not for {location!r}"
+        raise field_error(problem, "Remove 'replicas'", "replicas")
+    if spec.session == "call":
+        problem = "a program that runs for one call alone has no owner"
+        raise field_error(problem, "Remove 'replicas', or use another 'session'", "replicas")
 
 
 def _check_auth(spec: ServerSpec) -> None:
@@ -531,6 +542,9 @@ class ServerSpec(FrozenModel):
     """Tags of all its tools."""
     tool_tags: ToolTags = FrozenDict()
     """Further tags, by glob over tool names."""
+    replicas: Literal["each", "owner"] = "each"
+    """For a program, when several processes share a store: `each` of them runs its own, or one of
+    them, the `owner`, runs it for all."""
     prompts_file: str | None = None
     """A file, or a folder of files, with your own prompts in addition to the server's."""
     guides: Guides = FrozenDict()
