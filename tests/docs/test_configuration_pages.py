@@ -63,7 +63,7 @@ def test_the_pages_show_both():
 
 def test_the_page_about_loading_has_the_usual_places_in_order():
     page = (HOW_TO / "load-mcp-json.md").read_text(encoding="utf-8")
-    row = next(line for line in page.splitlines() if line.startswith("| `load()` |"))
+    row = next(line for line in page.splitlines() if line.startswith("2. `toolkeep.toml`"))
     named = [word for word in re.findall(r"`([^`]+)`", row) if word in DEFAULT_PATHS]
     assert named == list(DEFAULT_PATHS)
 
