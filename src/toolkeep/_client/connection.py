@@ -180,20 +180,30 @@ class Connection:
 
     async def _run_owner(self) -> None:
         deadline = asyncio.get_running_loop().time() + self._spec.timeouts.connect
+        collected = False
         try:
             if await self._run_step(self._handshake(), deadline):
                 self.state = transition_connection(self.state, ConnectionState.READY)
                 self._ready.set_result(None)
                 await self._wait_released()
                 await self._finish()
+        except GeneratorExit:
+            # Its event loop is closed, and the task was garbage-collected. `detach` has let go of
+            # everything; an await here would run in whatever loop is running now.
+            collected = True
+            raise
         finally:
-            if (
-                self.state is ConnectionState.OPENING
-                and self.transport.session_id
-                and not self.session_lost
-            ):
-                await self._terminate()  # cancelled after the server had made a session
-            await self._release_transport()
+            if not collected:
+                await self._end()
+
+    async def _end(self) -> None:
+        if (
+            self.state is ConnectionState.OPENING
+            and self.transport.session_id
+            and not self.session_lost
+        ):
+            await self._terminate()  # cancelled after the server had made a session
+        await self._release_transport()
 
     async def _wait_released(self) -> None:
         # The event loop refers to its tasks weakly, and to its timers strongly. Without a timer, an
