@@ -143,7 +143,7 @@ test-newest-python:
 	else echo "the quick tests on $$("$$newest" --version), $$newest"; \
 	  $(MAKE) --no-print-directory test-quick PYTHON="$$newest"; fi
 
-interop: $(STAMP) tests/interop/node_modules/.installed
+interop: $(STAMP) tests/interop/node_modules/.installed conformance/node_modules/.installed
 	$(BIN)/python -m pytest tests/interop --interop-table $(ARGS)
 
 # Processes that are killed while they refresh a login. KILLS=1000 for each of two servers.
