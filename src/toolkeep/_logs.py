@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 
 LOGGERS = (
-    *("adapters", "auth", "catalogue", "chat", "client", "events", "gateway", "group"),
+    *("adapters", "auth", "catalogue", "chat", "client", "console", "events", "gateway", "group"),
     *("results", "runtime", "server", "sessions", "state", "stores", "tools", "transport"),
 )
 

@@ -172,6 +172,8 @@ class ToolkeepError(Exception):
     failure: Failure | None = None
     called: str = ""
     """The name of the tool that `call_tool` was asked to call, if the call came from there."""
+    no_retry_reason: str = ""
+    """Why the call was not sent again after its last attempt, if that was decided."""
 
     @property
     def status(self) -> int | None:

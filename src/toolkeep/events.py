@@ -61,6 +61,11 @@ def _ignore_reply(answer: object) -> None:
     """The default of `InputNeeded.reply`, for events that were made by hand."""
 
 
+def _never_waits() -> bool:
+    """The default of `InputNeeded.waits`."""
+    return False
+
+
 @dataclass(frozen=True, kw_only=True, match_args=False)
 class Event:
     """Something that happened at a server, at a time (`at`: seconds since the epoch)."""
@@ -106,6 +111,14 @@ class CallEvent(Event):
 @dataclass(frozen=True, kw_only=True, match_args=False)
 class Started(CallEvent):
     """The call was accepted and will be sent."""
+
+    principal: str | None = None
+    """For whom the call is made."""
+    arguments: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """As the caller gave them. They stay out of logs and of `as_dict`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {k: v for k, v in super().as_dict().items() if k != "arguments"}
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
@@ -153,6 +166,8 @@ class Retrying(CallEvent):
     delay: float
     """Seconds until the next one."""
     failure: Failure
+    reason: str = ""
+    """Why it may be sent again."""
 
 
 @dataclass(frozen=True, kw_only=True, match_args=False)
@@ -173,8 +188,14 @@ class InputNeeded(CallEvent):
     answer_required: bool = False
     """Whether no handler answers it: the call waits until its watcher does."""
     reply: Callable[[object], None] = field(default=_ignore_reply, repr=False, compare=False)
+    waits: Callable[[], bool] = field(default=_never_waits, repr=False, compare=False)
 
     __match_args__ = ("method", "params")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer still counts."""
+        return self.waits()
 
     def respond(self, result: object) -> None:
         """Answer with a result: a mapping as in JSON, or one of the SDK's result types.
@@ -192,7 +213,7 @@ class InputNeeded(CallEvent):
         self.reply({"action": "decline"} if self.method == "elicitation/create" else None)
 
     def as_dict(self) -> dict[str, Any]:
-        left_out = ("reply", "context")
+        left_out = ("reply", "waits", "context")
         return {name: value for name, value in super().as_dict().items() if name not in left_out}
 
 

@@ -14,8 +14,9 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from time import time
 from types import TracebackType
 from typing import Any, Generic, Never, Protocol, Self, TypeVar, cast
 
@@ -586,7 +587,8 @@ class GroupMember(Generic[S]):
             self._set_status(self.status.opened())
 
     def _set_status(self, status: Member[S], event: Event | None = None) -> None:
-        before, self.status = self.status.health, status
+        before = self.status.health
+        self.status = status if status.health is before else replace(status, health_since=time())
         if event is not None:
             self.emit(event)
         if status.health is not before:
@@ -923,11 +925,13 @@ class ServerGroup(Generic[S]):
         await self._run_revertible(self._connect_all)
         return self.active
 
-    async def reconnect(self, *, failed_only: bool = True, force: bool = False) -> list[S]:
-        """Retry the failed servers now, or close and open all; returns the active ones. `force`:
-        open also those whose `cleanup` failed or does not end."""
-        work = self._connect_failed if failed_only else self._reopen_all
-        await self._run_revertible(partial(work, force))
+    async def reconnect(
+        self, name: str | None = None, *, failed_only: bool = True, force: bool = False
+    ) -> list[S]:
+        """Retry the failed servers now, or close and open all; returns the active ones. `name`:
+        this server alone. `force`: open also those whose `cleanup` failed or does not end."""
+        work = self._connect_failed if failed_only else self._reopen
+        await self._run_revertible(partial(work, name, force))
         return self.active
 
     async def cleanup_all(self) -> None:
@@ -1012,18 +1016,22 @@ class ServerGroup(Generic[S]):
             self._is_open = was_open
             raise
 
-    async def _connect_failed(self, force: bool, _: Confirm) -> None:
-        failed = [member for member in self._group_members if member.status.is_failed]
+    def _chosen(self, name: str | None) -> tuple[GroupMember[S], ...]:
+        return self._group_members if name is None else (self._find(name),)
+
+    async def _connect_failed(self, name: str | None, force: bool, _: Confirm) -> None:
+        failed = [member for member in self._chosen(name) if member.status.is_failed]
         _give_up_cleanups(failed, force)
         await self._open(failed)
 
-    async def _reopen_all(self, force: bool, _: Confirm) -> None:
-        wanted = [member for member in self._group_members if not member.is_idle]
+    async def _reopen(self, name: str | None, force: bool, _: Confirm) -> None:
+        chosen = self._chosen(name)
+        wanted = [member for member in chosen if not member.is_idle]
         was_open, self._is_open = self._is_open, True
         try:
-            await close_members(self._group_members)
-            _give_up_cleanups(self._group_members, force)
-            await self._open(self._group_members, keep=wanted)
+            await close_members(chosen)
+            _give_up_cleanups(chosen, force)
+            await self._open(chosen, keep=wanted)
         except BaseException:
             self._is_open = was_open
             for member in wanted:

@@ -46,7 +46,7 @@ from toolkeep._runtime.options import (
 )
 from toolkeep._runtime.registry import ConfigSource, ServerRegistry, ServerStatus
 from toolkeep._runtime.resolve import RuntimeResource, ToolName, ToolResolver, display_name
-from toolkeep._runtime.session_pool import AcquiredClient, PoolClosed
+from toolkeep._runtime.session_pool import AcquiredClient, PoolClosed, SessionStatus
 from toolkeep._runtime.tool_search import tool_search
 from toolkeep.auth import ANY_PRINCIPAL, AnyPrincipal, Login, LoginRequest
 from toolkeep.client import Client
@@ -61,6 +61,8 @@ from toolkeep.state.shared import SharedState, StateStatus
 if TYPE_CHECKING:
     import mcp_types as types
 
+    from toolkeep._transport.trace import OnTrace
+
 __all__ = [
     "Catalogue",
     "Prompt",
@@ -68,6 +70,7 @@ __all__ = [
     "ResultPart",
     "Runtime",
     "ServerStatus",
+    "SessionStatus",
     "Template",
     "result_reader",
     "tool_search",
@@ -191,9 +194,19 @@ class Runtime:
         """Whether the store that processes share can be used; None: there is none."""
         return self._resolver.state.status
 
+    @property
+    def shared_state(self) -> SharedState:
+        """For a gateway: the store that processes share, and its keys."""
+        return self._resolver.state
+
     def summary(self) -> str:
         """`"2/3 servers healthy, 41 tools"`, and the store, if it is down."""
         return self._registry.summary()
+
+    @property
+    def sessions(self) -> tuple[SessionStatus, ...]:
+        """The clients of all servers: the servers' own, and those of principals."""
+        return self._registry.sessions()
 
     def observe(self, observer: Observer) -> Observation:
         """Call `observer` with every event of calls, connections, servers and the catalogue, until
@@ -201,6 +214,17 @@ class Runtime:
         observation = self._resolver.observers.add(observer, listen=False)
         self._registry.describe_servers(observation)
         return observation
+
+    def redact(self, server: str, value: Any) -> Any:
+        """A copy of a JSON value of a server without the secrets that the server was given: keys,
+        header values, environment variables. For what is shown to others than the caller."""
+        found = self._resolver.servers.get(server)
+        return value if found is None else found.redact(value)
+
+    def trace(self, server: str, on_trace: OnTrace | None) -> None:
+        """Call `on_trace` with what passes over the connections of one server from now on, without
+        secrets. None: stop. Streams that are open already are not traced."""
+        self._resolver.server(server).trace(on_trace)
 
     # -- calling tools --------------------------------------------------------------------------
 
@@ -440,6 +464,29 @@ class Runtime:
                 method, params, headers=sent, timeout=left, repeatable=repeatable
             )
 
+    async def forward(
+        self,
+        what: Prompt | Resource | Template,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        context: CallContext | None = None,
+    ) -> dict[str, Any]:
+        """For a gateway: send a request about something that the catalogue of this context has, and
+        return the JSON result. Checks that the context may use it; asks the client nothing."""
+        self._resolver.check_open()
+        if isinstance(what, Resource):
+            self._check_normal_uri(what.server, what.uri)
+        await self._check_access(what, context)
+        if isinstance(what, Prompt) and (own := await self._find_local_prompt(what, context)):
+            if method != "prompts/get":
+                return {"completion": {"values": []}}  # its server does not know it
+            given = params.get("arguments")
+            texts = prompt_arguments(given, server=what.server, prompt=what.prompt)
+            return own.render(texts).model_dump(mode="json", by_alias=True, exclude_none=True)
+        async with self._client(what.server, context) as (client, sent):
+            return await client.request(method, params, headers=sent, repeatable=True)
+
     # -- changing the servers -------------------------------------------------------------------
 
     async def add(self, server: object) -> None:
@@ -455,9 +502,14 @@ class Runtime:
         not change are not touched; running calls finish where they began."""
         return await self._registry.reload(config)
 
-    async def reconnect(self, *, failed_only: bool = True) -> None:
-        """Try the failed servers now, or close and open all."""
-        await self._registry.reconnect(failed_only=failed_only)
+    async def reconnect(self, server: str | None = None, *, failed_only: bool = True) -> None:
+        """Try the failed servers now, or close and open all; with `server`, this one alone."""
+        await self._registry.reconnect(server, failed_only=failed_only)
+
+    async def hand_over(self, within: float = 30.0) -> None:
+        """Before this process ends: let another one run the programs that this one runs for all
+        (`replicas="owner"`), as soon as their requests have ended, or after so many seconds."""
+        await self._registry.hand_over(within)
 
     async def refresh(self, server: str | None = None) -> Catalogue:
         """List again what one server offers, or all. All are listed even if one fails; then the
@@ -477,6 +529,11 @@ class Runtime:
         """End the sessions of this principal, also those in a store, and drop its listings and
         results. Results of its running calls are neither cached nor spooled."""
         await self._registry.forget_principal(principal)
+
+    async def end_session(self, session: SessionStatus) -> bool:
+        """End one session of `sessions`, and drop what was listed and kept for its caller. False:
+        it is gone already, or it is the server's own."""
+        return await self._registry.end_session(session.server, session.id)
 
     # -- logging in to servers ------------------------------------------------------------------
 

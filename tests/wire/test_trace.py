@@ -11,16 +11,14 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.wire.helpers_sse import PING, SseServer, channel_to
 from toolkeep import Client, ToolkeepError
 from toolkeep._client.options import ClientOptions
-from toolkeep._transport.base import Attempt
+from toolkeep._transport.base import Tap
 from toolkeep._transport.trace import (
     MAX_BODY_BYTES,
     HttpTrace,
     TraceEvent,
     TraceKind,
-    TracingChannel,
     redact,
 )
 from toolkeep.config import ServerSpec
@@ -130,7 +128,7 @@ async def test_a_large_body_is_cut_where_it_cannot_give_a_secret_away():
 @pytest.mark.parametrize("shown", range(1, len("sekret-secret")))
 def test_half_of_a_secret_at_the_cut_is_not_shown(shown: int):
     told: list[TraceEvent] = []
-    talk = HttpTrace(told.append, 1, ("sekret-secret",))
+    talk = HttpTrace(Tap(told.append), 1, ("sekret-secret",))
     talk.body_received(b"x" * (MAX_BODY_BYTES - shown) + b"sekret-secret")
     talk.body_received(b"more")
     talk.body_received(b"")
@@ -145,7 +143,7 @@ def test_no_beginning_of_a_secret_is_shown_where_a_body_broke_off(guise: str):
     written = guise.encode()
     for end in range(1, len(written) + 1):
         told: list[TraceEvent] = []
-        talk = HttpTrace(told.append, 1, (f"Bearer {SECRET}",))
+        talk = HttpTrace(Tap(told.append), 1, (f"Bearer {SECRET}",))
         talk.body_received(b"expired: " + written[:end])
         talk.body_ended()
         assert [one.body.rstrip() for one in told] in (["expired:"], ["expired: ***"])
@@ -153,7 +151,7 @@ def test_no_beginning_of_a_secret_is_shown_where_a_body_broke_off(guise: str):
 
 def test_the_end_of_a_body_that_is_all_there_is_left_as_it_is():
     told: list[TraceEvent] = []
-    talk = HttpTrace(told.append, 1, ("sekret-secret",))
+    talk = HttpTrace(Tap(told.append), 1, ("sekret-secret",))
     talk.body_received(b"successes")
     talk.body_received(b"")
     talk.body_ended()
@@ -184,15 +182,6 @@ def test_a_secret_is_taken_out_however_it_is_written(text: str):
 def test_what_is_no_secret_stays():
     said = '{"text": "the token of my esteem", "count": 3}'
     assert redact(said, ("sekret-of-ours",)) == said
-
-
-async def test_a_channel_that_is_looked_at_is_heard_as_often_as_one_that_is_not():
-    async with SseServer() as server, channel_to(server.url) as channel:
-        looked_at = TracingChannel(channel, (), [].append)
-        await looked_at.open()
-        await looked_at.send(PING, Attempt(), {})
-        await looked_at.receive()
-        assert looked_at.last_received_at == channel.last_received_at > 0
 
 
 async def test_a_program_is_told_from_its_start_to_its_last_words():

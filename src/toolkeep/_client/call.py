@@ -64,6 +64,7 @@ class Call:
     """
 
     def __init__(self, run: Callable[[Emit], Awaitable[CallResult]]) -> None:
+        self._run = run
         self._queue = EventQueue[CallEvent, CallResult](run, what="call", made_by="stream")
 
     def __repr__(self) -> str:
@@ -89,6 +90,11 @@ class Call:
         if event is None:
             raise StopAsyncIteration
         return event
+
+    def run(self, emit: Emit) -> Awaitable[CallResult]:
+        """For a gateway: run the call in the task that awaits this, in place of entering it. Each
+        event is given to `emit`, which must not block."""
+        return self._run(emit)
 
     @property
     def dropped(self) -> int:
@@ -323,7 +329,12 @@ class ToolCall:
 
     def emit_started(self) -> None:
         self._request.call_id = uuid.uuid4().hex
-        self._emit_event(Started(**self._event_facts()))
+        request = self._request
+        context, own = request.context, self._sender.principal
+        principal = own if context is None else context.principal
+        self._emit_event(
+            Started(principal=principal, arguments=request.arguments, **self._event_facts())
+        )
 
     def emit_completed(self, result: CallResult) -> None:
         self._emit_event(Completed(result=result, **self._event_facts()))

@@ -356,7 +356,7 @@ class ConnectionManager:
             credentials_for(self.spec, self._options, self.refresher),
             client=self.endpoint.http_client(),
             legacy_sse=older,
-            on_trace=self._options.tracer,
+            tap=self.endpoint.tap,
         )
 
     async def _wait_previous_exit(self, factory: TransportFactory) -> None:

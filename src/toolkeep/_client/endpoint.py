@@ -28,8 +28,9 @@ from toolkeep._client.shared_breaker import SharedBreaker
 from toolkeep._rules.breaker import Breaker
 from toolkeep._rules.classify import Era
 from toolkeep._rules.recovery import Decision, RetryContext, decide
+from toolkeep._transport.base import Tap
 from toolkeep.auth.configured import ServerAuth
-from toolkeep.config import ServerSpec, redact_url
+from toolkeep.config import ServerSpec, redact_url, secrets_of_url
 from toolkeep.errors import Delivery, FailureKind, ToolkeepError
 from toolkeep.events import Event
 from toolkeep.state.shared import SharedState
@@ -62,7 +63,7 @@ class Endpoint:
         tracer: OnTrace | None = None,
     ) -> None:
         state = state or SharedState()
-        self.spec, self._emit, self._tracer = spec, emit, tracer
+        self.spec, self._emit, self.tap = spec, emit, Tap(tracer)
         self.last_failure: ToolkeepError | None = None
         """Why the last request failed, if the transport failed it; None after the next answer."""
         # A stdio server runs one process for each client: there the connection manager limits.
@@ -114,8 +115,17 @@ class Endpoint:
         if self._http_client is None and self.spec.url:
             from toolkeep._transport.factory import create_http_client
 
-            self._http_client = create_http_client(self.spec, self._tracer)
+            self._http_client = create_http_client(self.spec, self.tap)
         return self._http_client
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What this address was given: configured secrets, and header values that were sent."""
+        spec, client = self.spec, self._http_client
+        key = (spec.api_key.get_secret_value(),) if spec.api_key is not None else ()
+        sent = tuple(client.secrets) if client is not None else secrets_of_url(spec.url)
+        proxy = secrets_of_url(spec.proxy or "")
+        return (*key, *spec.headers.values(), *spec.secrets, *proxy, *sent)
 
     async def aclose(self) -> None:
         """Close the HTTP client, with what is still under way. The clients are closed by now."""

@@ -185,6 +185,10 @@ class RequestSender:
         self.rates = RateLimits(spec, options) if spec.rate else None
 
     @property
+    def principal(self) -> str | None:
+        return self._options.principal
+
+    @property
     def protocol(self) -> NegotiatedProtocol | None:
         """The protocol of the current connection; None if there is no connection."""
         leader = self._selector.current_leader

@@ -70,6 +70,14 @@ _TRANSPORT_FAULTS = (FailureKind.UNREACHABLE, FailureKind.BROKEN, FailureKind.EX
 _NOT_MCP = (FailureKind.UNREADABLE, FailureKind.VERSION_MISMATCH, FailureKind.REFUSED)
 """Failures of a handshake with something that is not a usable MCP server."""
 
+_NOT_OPENED = "no connection was open: it was not sent"
+_NO_RECOVERY = {
+    ConnectionAction.REAUTHORIZE: "there are no other credentials",
+    ConnectionAction.RELIST: "the tools could not be listed again",
+    ConnectionAction.CHECK: "the session is there: the response is the outcome",
+}
+"""Why an action did not lead to a retry."""
+
 _MAY_HAVE_RUN = "It may have run: find out before sending it again"
 _DID_NOT_RUN = "It did not run: sending it again is safe"
 
@@ -145,6 +153,7 @@ class RetryLoop:
         self._worst_delivery = Delivery.NOT_SENT
         """The worst delivery over all attempts of this round."""
         self._last_failure: Failure | None = None
+        self._no_retry_reason = ""
         self._current_attempt: Attempt | None = None
         self._actions_taken: set[ConnectionAction] = set()
         self._loop, self._cancellations = asyncio.get_running_loop(), cancellation_count()
@@ -162,6 +171,7 @@ class RetryLoop:
                 return await self._run_attempts()
         except ToolkeepError as error:
             final = self._keep_unknown_outcome(error)
+            final.no_retry_reason = self._no_retry_reason
             raise final from (error.__cause__ if final is error else error)
         except DeadlineExceeded:
             pass
@@ -218,21 +228,32 @@ class RetryLoop:
             recovered = await self._apply_recovery(decision.action, outcome)
             wait = decision.retry_delay
             if wait is None or not recovered or self._was_closed:
+                self._no_retry_reason = self._why_ended(decision, recovered=recovered)
                 raise self._final_error(outcome)
             if decision.costs_budget and not await manager.endpoint.retry_budget.take():
+                self._no_retry_reason = "the server's retry budget is used up"
                 raise self._final_error(outcome)
             if outcome.failure.kind is FailureKind.SESSION_UNCERTAIN:
                 # It was answered, and that answer is discarded.
                 self._worst_delivery = Delivery.UNKNOWN
             self._retries += 1
-            self._emit_retrying(wait, outcome.failure)
+            self._emit_retrying(wait, outcome, decision)
             await manager.wait_before_retry(wait)
 
-    def _emit_retrying(self, delay: float, failure: Failure) -> None:
-        request = self._request
+    def _why_ended(self, decision: Decision, *, recovered: bool) -> str:
+        if self._was_closed:
+            return "the client was closed"
+        if decision.retry_delay is None or recovered:
+            return decision.reason
+        return _NO_RECOVERY.get(decision.action, decision.reason)
+
+    def _emit_retrying(self, delay: float, outcome: AttemptFailure, decision: Decision) -> None:
+        request, failure = self._request, outcome.failure
         if request.emit is not None:
+            reason = _NOT_OPENED if outcome.connection is None else decision.reason
             about: Any = {"server": self._server, "tool": request.name, "call_id": request.call_id}
-            request.emit(Retrying(attempt=self._attempts, delay=delay, failure=failure, **about))
+            about |= {"attempt": self._attempts, "delay": delay, "reason": reason}
+            request.emit(Retrying(failure=failure, **about))
 
     # -- one attempt ----------------------------------------------------------------------------
 

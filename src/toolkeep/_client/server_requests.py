@@ -170,7 +170,12 @@ class ServerRequest:
         self._emit, self._loop = emit, asyncio.get_running_loop()
         self.response: asyncio.Future[Any] = self._loop.create_future()
         self.event = InputNeeded(
-            method=method, params=params, key=key, reply=self._on_reply, **common
+            method=method,
+            params=params,
+            key=key,
+            reply=self._on_reply,
+            waits=self._is_open,
+            **common,
         )
 
     def emit_event(self, *, answer_required: bool) -> None:
@@ -178,6 +183,9 @@ class ServerRequest:
 
     def close(self) -> None:
         self.response.cancel()
+
+    def _is_open(self) -> bool:
+        return not self.response.done()
 
     def _on_reply(self, answer: object) -> None:
         # Callable from any thread: a user interface may have one of its own.

@@ -82,6 +82,10 @@ class LatencyHistogram:
                 seen += counts[bucket]
             yield min(bucket_midpoint(bucket), self.max)
 
+    def counts(self) -> tuple[tuple[float, int], ...]:
+        """The durations as (seconds, how many), ascending; each within `ACCURACY` of the truth."""
+        return tuple((bucket_midpoint(i), n) for i, n in enumerate(self._buckets) if n)
+
     def latency(self) -> Latency:
         if not self.count:
             return Latency()
@@ -298,6 +302,17 @@ class Stats:
         found = self._servers.get(server)
         counters = found.tools.get(tool) if found else None
         return ToolStats(server=server, tool=tool, **(counters.snapshot() if counters else {}))
+
+    def tools(self, server: str) -> tuple[str, ...]:
+        """The tools of this server that have statistics."""
+        found = self._servers.get(server)
+        return tuple(found.tools) if found else ()
+
+    def histogram(self, server: str, tool: str | None = None) -> tuple[tuple[float, int], ...]:
+        """The latencies of a server, or of one tool, as (seconds, how many), ascending."""
+        found = self._servers.get(server)
+        counters = found and (found.total if tool is None else found.tools.get(tool))
+        return counters.histogram.counts() if counters else ()
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, by server and tool, ready for JSON."""

@@ -27,10 +27,10 @@ from toolkeep._doctor.network import PROBE_WAIT, proxy_refused, rejected_after_t
 from toolkeep._doctor.report import Fault, Problem, StepResult
 from toolkeep._doctor.target import EVENT_STREAM, Target, Traffic, media_type
 from toolkeep._transport import jsonrpc
-from toolkeep._transport.base import Attempt, WireFault
-from toolkeep._transport.http_client import HttpResponse
+from toolkeep._transport.base import Attempt, Tap, WireFault
+from toolkeep._transport.http_client import HttpClient, HttpResponse
 from toolkeep._transport.streamable_http import RequestHeaders
-from toolkeep._transport.trace import TraceEvent, TraceKind, TracingHttpClient
+from toolkeep._transport.trace import TraceEvent, TraceKind
 from toolkeep.auth.configured import ServerAuth
 from toolkeep.config import redact_url
 from toolkeep.errors import ToolkeepError
@@ -323,7 +323,8 @@ class HttpProbe:
     """
 
     def __init__(self, target: Target, traffic: Traffic) -> None:
-        self._target, self._link = target, TracingHttpClient(target.spec, traffic.record_probe)
+        self._target = target
+        self._link = HttpClient(target.spec, Tap(traffic.record_probe))
         refresher = CredentialRefresher(None, ServerAuth(target.spec))
         auth = credentials_for(target.spec, ClientOptions(), refresher)
         with warnings.catch_warnings():

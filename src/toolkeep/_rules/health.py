@@ -67,6 +67,8 @@ class Member(Generic[ServerT]):
     """The last error in opening, closing or a check, however long ago."""
     latency: float | None = None
     """Seconds that its last check took."""
+    health_since: float | None = None
+    """Since when its health is what it is (seconds since the epoch); None: from the beginning."""
 
     @property
     def is_connected(self) -> bool:

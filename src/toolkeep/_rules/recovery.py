@@ -11,7 +11,7 @@ policy is ALWAYS. The same holds for a call whose response leaves the session un
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from toolkeep._rules.backoff import MIN_PAUSE
 from toolkeep.errors import Delivery, Failure, FailureKind
@@ -78,12 +78,20 @@ class Decision:
     """Whether the retry takes a token of the server's bucket: true for retries after outages."""
     use_other_endpoint: bool = False
     """Whether the retry goes to another endpoint of the server."""
+    reason: str = field(default="", compare=False)
+    """Why the call is sent again, or not, for people."""
 
 
 _REMEDIES = {
     FailureKind.UNAUTHORIZED: ConnectionAction.REAUTHORIZE,
     FailureKind.HEADER_MISMATCH: ConnectionAction.RELIST,
     FailureKind.VERSION_MISMATCH: ConnectionAction.RENEGOTIATE,
+}
+_MARKED = "the tool is marked read-only or idempotent"
+_NOT_MARKED = "the tool is not marked read-only or idempotent"
+_SAFE_REASONS = {
+    Delivery.NOT_SENT: "it was not sent",
+    Delivery.REFUSED: "the server refused it before it could run",
 }
 _SESSION_FAILURES = {FailureKind.SESSION_LOST, FailureKind.SESSION_UNCERTAIN}
 _DUPLEX_ENDS = {FailureKind.UNREACHABLE, FailureKind.BROKEN}
@@ -119,11 +127,38 @@ def decide(failure: Failure, context: RetryContext, *, backoff: float) -> Decisi
             may or failure.delivery is not Delivery.UNKNOWN
         )
     if _uses_other_endpoint(failure, context, action, may=may):
-        return Decision(action, 0.0, use_other_endpoint=True)
-    delay = _retry_delay(failure, backoff)
-    if not may or context.retries_left <= 0 or delay >= context.time_left:
-        return Decision(action, None)
-    return Decision(action, delay, costs_budget=failure.kind in _OUTAGES)
+        return Decision(action, 0.0, use_other_endpoint=True, reason="another address may work")
+    delay, reason = _retry_delay(failure, backoff), retry_reason(failure, context, may=may)
+    if not may:
+        return Decision(action, None, reason=reason)
+    if context.retries_left <= 0:
+        return Decision(action, None, reason="no retry is left")
+    if delay >= context.time_left:
+        return Decision(action, None, reason="the deadline passes before it could be")
+    return Decision(action, delay, costs_budget=failure.kind in _OUTAGES, reason=reason)
+
+
+def retry_reason(failure: Failure, context: RetryContext, *, may: bool) -> str:
+    """Why the call may, or may not, be sent again."""
+    if failure.kind in _REMEDIES:
+        return f"the server asks to {_REMEDIES[failure.kind].value}" if may else "nothing helped"
+    if may and failure.delivery is not Delivery.UNKNOWN:
+        return _SAFE_REASONS.get(failure.delivery, "the session was gone")
+    if may:
+        return _MARKED if context.repeatable else "retry is 'always'"
+    return _refusal(failure, context.policy)
+
+
+def _refusal(failure: Failure, policy: RetryPolicy) -> str:
+    if failure.kind is FailureKind.EXITED:
+        return "the program would exit again"
+    if failure.delivery is Delivery.REFUSED:
+        return "the server would refuse it again"
+    if failure.kind is FailureKind.UNREADABLE:
+        return "the response would be unreadable again"
+    if failure.delivery is Delivery.ANSWERED and failure.kind is not FailureKind.SESSION_UNCERTAIN:
+        return "the response is the outcome"
+    return "retry is 'never'" if policy is RetryPolicy.NEVER else _NOT_MARKED
 
 
 def connection_action(kind: FailureKind, context: RetryContext) -> ConnectionAction:

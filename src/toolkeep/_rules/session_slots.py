@@ -24,6 +24,8 @@ class Slot:
     """For one call only; closed when released."""
     users: int = 0
     """Calls that use it now."""
+    uses: int = 0
+    """Calls that have used it."""
     closing: bool = False
 
 
@@ -95,6 +97,7 @@ class SlotAllocator:
         slot = self._open.get(key)
         if slot is not None:
             slot.users += 1
+            slot.uses += 1
             self._open.move_to_end(key)
         return slot
 
@@ -156,7 +159,7 @@ class SlotAllocator:
             return SlotGrant(request.ticket, slot, is_new=False)
         if self.size >= self.limit:
             return None
-        slot = Slot(request.key, single_use=request.single_use, users=1)
+        slot = Slot(request.key, single_use=request.single_use, users=1, uses=1)
         if request.single_use:
             self._unshared.add(slot)
         else:

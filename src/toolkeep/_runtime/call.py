@@ -215,7 +215,9 @@ class RuntimeCall:
         if emit is None and not self._resolver.observers:
             return
         about: dict[str, Any] = {"server": server, "tool": tool, "call_id": uuid.uuid4().hex}
-        for event in (Started(**about), end(about)):
+        context, arguments = self._context, self._request.arguments
+        principal = context.principal if isinstance(context, CallContext) else None
+        for event in (Started(principal=principal, arguments=arguments, **about), end(about)):
             if emit is not None:
                 emit(event)
             self._resolver.observers.emit(event)

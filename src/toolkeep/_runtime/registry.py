@@ -20,17 +20,27 @@ from typing import TYPE_CHECKING, Any, cast
 from toolkeep._catalogue.listing import LISTING_KINDS, ToolOverrides
 from toolkeep._catalogue.prompts import load_prompts
 from toolkeep._client.auth import check_configured_headers
-from toolkeep._client.endpoint import EndpointStatus, endpoint_statuses
+from toolkeep._client.endpoint import Endpoint, EndpointStatus, endpoint_statuses
 from toolkeep._client.loop_guard import run_to_completion
 from toolkeep._client.observers import Observation
 from toolkeep._client.options import ClientOptions
 from toolkeep._client.stats import ServerStats, Stats
+from toolkeep._rules.breaker import BreakerState
 from toolkeep._rules.health import Member, MemberState, health_summary
 from toolkeep._rules.identity import Identity, identify
 from toolkeep._runtime.builtin import builtin_server
 from toolkeep._runtime.resolve import ToolResolver, new_loop_guard, own_listing
 from toolkeep._runtime.server import Server, ServerSettings
-from toolkeep.config import Configuration, Difference, ServerSpec, difference, load, watch
+from toolkeep._runtime.session_pool import SessionStatus
+from toolkeep.config import (
+    Configuration,
+    Difference,
+    ServerSpec,
+    difference,
+    load,
+    redact_url,
+    watch,
+)
 from toolkeep.config.watcher import require_watchfiles
 from toolkeep.context import CallContext
 from toolkeep.errors import ConfigError, ServerUnavailable, ToolkeepError, UnknownServer
@@ -63,6 +73,8 @@ class ServerStatus:
     name: str
     transport: str
     """`http`, `sse`, `stdio` or `local`."""
+    target: str = ""
+    """Where it is: its URL without secrets, or its program."""
     state: MemberState
     health: Health
     error: BaseException | None = None
@@ -83,6 +95,12 @@ class ServerStatus:
     sessions: int = 0
     """Sessions of principals, without the server's own."""
     in_flight: int = 0
+    can_log_in: bool = False
+    """Whether `begin_login` is possible."""
+    since: float | None = None
+    """Since when its health is what it is (seconds since the epoch)."""
+    breaker: BreakerState | None = None
+    """The circuit breaker of its address; of several, that of the most usable one."""
     endpoints: tuple[EndpointStatus, ...] = ()
     """The addresses of a server that has several."""
     stats: ServerStats
@@ -99,6 +117,7 @@ def server_status(member: Member[Server], stats: Stats) -> ServerStatus:
     return ServerStatus(
         name=member.name,
         transport=_transport_name(server),
+        target=redact_url(server.spec.url) if server.spec.url else server.spec.command or "",
         state=member.state,
         health=member.health,
         error=member.error,
@@ -113,9 +132,17 @@ def server_status(member: Member[Server], stats: Stats) -> ServerStatus:
         stale=listing.stale,
         sessions=pool.slots.size if pool else 0,
         in_flight=stats.server(member.name).in_flight,
+        can_log_in=server.auth.has_login,
+        since=member.health_since,
+        breaker=_breaker(pool.endpoints) if pool else None,
         endpoints=endpoint_statuses(pool.endpoints) if pool else (),
         stats=stats.server(member.name),
     )
+
+
+def _breaker(endpoints: Iterable[Endpoint]) -> BreakerState:
+    states = {endpoint.breaker.state for endpoint in endpoints}
+    return next(state for state in _BREAKER_ORDER if state in states)
 
 
 def _server_version(handshake: Any) -> str | None:
@@ -140,6 +167,9 @@ def _transport_name(server: Server) -> str:
     if spec.url:
         return "sse" if pool and pool.endpoints[0].is_old_sse else "http"
     return "stdio" if spec.command else "local"
+
+
+_BREAKER_ORDER = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
 
 
 class OpenServers:
@@ -503,8 +533,28 @@ class ServerRegistry:
 
     # -- changes --------------------------------------------------------------------------------
 
-    async def reconnect(self, *, failed_only: bool) -> None:
-        await self._require_open().group.reconnect(failed_only=failed_only)
+    async def reconnect(self, name: str | None, *, failed_only: bool) -> None:
+        await self._require_open().group.reconnect(name, failed_only=failed_only)
+
+    def sessions(self) -> tuple[SessionStatus, ...]:
+        pools = (server.current_pool for server in self._resolver.servers.values())
+        return tuple(session for pool in pools if pool for session in pool.sessions)
+
+    async def end_session(self, server: str, session: str) -> bool:
+        """False: there is no such session."""
+        self._resolver.check_open()
+        found = self._resolver.server(server)
+        pool = found.current_pool
+        identity = pool.owner_of(session) if pool else None
+        if identity is None:
+            return False
+        self._resolver.forget_principal(identity)
+        await found.forget_principal(identity)
+        return True
+
+    async def hand_over(self, within: float) -> None:
+        servers = tuple(self._require_open().servers.values())
+        await asyncio.gather(*(server.hand_over(within) for server in servers))
 
     async def add(self, spec: ServerSpec) -> None:
         await self._require_open().add(spec)
@@ -564,7 +614,7 @@ class ServerRegistry:
     async def reopen(self, name: str) -> None:
         """Open a server now if it failed: a user has logged in."""
         if self._require_open().group.status(name).is_failed:
-            await self.reconnect(failed_only=True)
+            await self.reconnect(name, failed_only=True)
 
     async def forget_at(self, name: str, principal: str) -> None:
         """End the sessions of this principal at one server, and drop its listings and results."""

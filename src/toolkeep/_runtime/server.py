@@ -41,6 +41,10 @@ from toolkeep.events import Changed, Connected, Disconnected, Event
 
 if TYPE_CHECKING:
     from toolkeep._client.tool_list import ToolList
+    from toolkeep._transport.base import Attempt
+    from toolkeep._transport.redaction import Redactor
+    from toolkeep._transport.shared_program import ProgramIdentity, SharedProgram
+    from toolkeep._transport.trace import OnTrace
     from toolkeep.auth.storage import LoginStorage
 
 
@@ -80,7 +84,10 @@ class Server:
         self.spec, self.name, self._settings = spec, spec.name, settings
         self.auth = ServerAuth(spec, settings.logins)
         self._pool: SessionPool | None = None
+        self._on_trace: OnTrace | None = None
+        self._redactor: tuple[tuple[str, ...], Redactor] | None = None
         self._draining = DrainingPools()
+        self._shared_program = self._share_program()
         self.on_cleanup: Callable[[], None] | None = None
         """Called when `cleanup` begins: no new call is to come here."""
         self.subscribed: dict[str, None] = {}
@@ -145,25 +152,30 @@ class Server:
             return
         self._pool = None
         await self._stop_background()
-        if pool is None:
+        if pool is not None and not self._close_now and pool.in_flight:
+            self._draining.add(pool, self._give_up_program)
             return
-        if self._close_now or not pool.in_flight:
+        if pool is not None:
             await pool.aclose()
-        else:
-            self._draining.add(pool)
+        if not self._draining:
+            await self._give_up_program()
 
     def drain(self) -> None:
         """Take no more calls. The group's `cleanup` closes the pool."""
         self.is_retired = True
+        if self._shared_program is not None:
+            self._shared_program.stop_accepting()
 
     def stop_now(self) -> None:
         """Take no more calls and cut those that are running."""
-        self.is_retired = self._close_now = True
+        self.drain()
+        self._close_now = True
 
     async def wait_closed(self) -> None:
         """Close, and wait for the last call; after `stop_now`, cut it."""
         await self.cleanup()
         await self._draining.wait(hurry=self._close_now)
+        await self._give_up_program()
         await self.auth.aclose()
 
     def detach(self) -> None:
@@ -176,6 +188,57 @@ class Server:
         await self._refresher.stop()
         await self.listings.stop()
 
+    # -- tracing --------------------------------------------------------------------------------
+
+    def redact(self, value: Any) -> Any:
+        """A JSON value without the secrets that this server was given."""
+        from toolkeep._transport.redaction import Redactor
+
+        secrets = self._pool.secrets if self._pool else ()
+        if self._redactor is None or self._redactor[0] != secrets:
+            self._redactor = secrets, Redactor(secrets)
+        return self._redactor[1].redact(value)
+
+    def trace(self, on_trace: OnTrace | None) -> None:
+        """Report what passes over its connections from now on, without secrets. None: stop."""
+        self._on_trace = on_trace
+        for endpoint in self._pool.endpoints if self._pool else ():
+            endpoint.tap.on_trace = on_trace
+
+    # -- a program that one process runs for all ------------------------------------------------
+
+    def _share_program(self) -> SharedProgram | None:
+        state = self._settings.client_options.state
+        if self.spec.replicas == "each" or not state:
+            return None
+        from toolkeep._transport.shared_program import SharedProgram
+
+        return SharedProgram(self.spec, state, self._run_for_other)
+
+    async def _run_for_other(
+        self,
+        identity: ProgramIdentity,
+        method: str,
+        params: dict[str, Any] | None,
+        attempt: Attempt,
+    ) -> dict[str, Any]:
+        """Send a request of another process, which has checked that its caller may send it."""
+        whose = None if identity.key is None else Identity(identity.key, identity.principal)
+        acquired = await self.pool.acquire(whose, self.spec.timeouts.connect)
+        try:
+            return await acquired.client.relay(method, params, attempt)
+        finally:
+            acquired.release()
+
+    async def hand_over(self, within: float) -> None:
+        """Let another process run the program, if this one runs it for all."""
+        if self._shared_program is not None:
+            await self._shared_program.hand_over(within)
+
+    async def _give_up_program(self) -> None:
+        if self.is_retired and self._shared_program is not None:
+            await self._shared_program.aclose()
+
     # -- sessions -------------------------------------------------------------------------------
 
     @property
@@ -187,13 +250,15 @@ class Server:
         if self._pool is None or self._pool.is_draining:
             self._endpoints_seen = set[str]()
             settings = self._settings
+            shared = {"server_auth": self.auth, "shared_program": self._shared_program}
             self._pool = SessionPool(
                 self.spec,
-                replace(settings.client_options, server_auth=self.auth),
+                replace(settings.client_options, **shared),
                 settings.handlers,
                 listen=settings.listen,
                 emit=self._on_client_event,
             )
+            self.trace(self._on_trace)
         return self._pool
 
     @property

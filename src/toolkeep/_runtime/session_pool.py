@@ -7,11 +7,13 @@ or at once by `aclose`. Two principals never share a session.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from time import time
 from typing import Any
 
 from toolkeep._client.endpoint import Endpoint
@@ -38,6 +40,43 @@ def pool_closed(server: str) -> PoolClosed:
 
 PoolEmit = Callable[[Identity | None, Event], None]
 """Called with what clients report outside of calls. The identity is None for the server's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStatus:
+    """One client of a server, at one moment: its own, or that of a principal."""
+
+    id: str
+    """Names it to `Runtime.end_session`. No secret, and not the id of the MCP session."""
+    server: str
+    principal: str | None
+    label: str
+    """The principal, or a name for a caller without one."""
+    is_own: bool
+    """Whether it is the server's own client: for lists, pings and calls without identity."""
+    era: str | None
+    protocol_version: str | None
+    has_session: bool
+    """Whether there is an MCP session at the server."""
+    in_use: int
+    """Calls that use it now."""
+    uses: int | None
+    """Calls that have used it; None: not counted."""
+    opened_at: float | None
+    """When its client was made (seconds since the epoch)."""
+    is_closing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a slot is, and since when."""
+
+    identity: Identity
+    since: float
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(self.identity.key.encode()).hexdigest()[:16]
 
 
 class AcquiredClient:
@@ -83,12 +122,14 @@ class SessionPool:
         """Shared by all calls without identity."""
         self.slots = SlotAllocator(spec.session_limit)
         self._clients: dict[Slot, Client] = {}
+        self._owners: dict[Slot, Owner] = {}
         self._ending: set[Slot] = set()
         """Slots whose session is ended at the server, even if a store keeps it."""
         self._waiting: dict[int, asyncio.Future[Slot]] = {}
         self._close_tasks: set[asyncio.Task[None]] = set()
         self._own_in_use = 0
         self._shared_owner: Identity | None = None
+        self._opened_at = time()
         self.is_draining = False
         """Whether it takes no more calls."""
         self._changed = asyncio.Event()
@@ -99,6 +140,57 @@ class SessionPool:
     @property
     def in_flight(self) -> int:
         return self._own_in_use + sum(slot.users for slot in self.slots.slots)
+
+    # -- status ---------------------------------------------------------------------------------
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What its endpoints were given."""
+        return tuple(secret for endpoint in self.endpoints for secret in endpoint.secrets)
+
+    @property
+    def sessions(self) -> tuple[SessionStatus, ...]:
+        """All clients, the server's own first."""
+        own = self._session_status(
+            self.own_client,
+            id="own",
+            principal=None,
+            label="the server's own",
+            is_own=True,
+            in_use=self._own_in_use,
+            uses=None,
+            opened_at=self._opened_at,
+        )
+        return (own, *(self._status_of(slot) for slot in self._owners))
+
+    def owner_of(self, session: str) -> Identity | None:
+        """Whose the session of this id is; None: it is gone, or not of one caller."""
+        found = (owner.identity for owner in self._owners.values() if owner.id == session)
+        identity = next(found, None)
+        return None if identity is ANONYMOUS else identity
+
+    def _status_of(self, slot: Slot) -> SessionStatus:
+        owner = self._owners[slot]
+        return self._session_status(
+            self._clients[slot],
+            id=owner.id,
+            principal=None if owner.identity is ANONYMOUS else owner.identity.principal,
+            label=str(owner.identity),
+            is_own=False,
+            in_use=slot.users,
+            uses=slot.uses,
+            opened_at=owner.since,
+            is_closing=slot.closing,
+        )
+
+    def _session_status(self, client: Client, **facts: Any) -> SessionStatus:
+        return SessionStatus(
+            server=self.spec.name,
+            era=client.era,
+            protocol_version=client.protocol_version,
+            has_session=client.session_id is not None,
+            **facts,
+        )
 
     # -- acquiring and releasing ----------------------------------------------------------------
 
@@ -181,6 +273,7 @@ class SessionPool:
         client = self._clients.get(slot)
         if client is None:
             client = self._clients[slot] = self._make_client(identity)
+            self._owners[slot] = Owner(identity or ANONYMOUS, time())
         if identity is not None:
             client.set_caller_headers(identity.headers)
         return AcquiredClient(self, client, slot)
@@ -224,6 +317,7 @@ class SessionPool:
                 await client.aclose(terminate=True if slot in self._ending else None)
         finally:
             self._clients.pop(slot, None)
+            self._owners.pop(slot, None)
             self._ending.discard(slot)
             self._apply_actions(self.slots.mark_closed(slot))
 
@@ -335,9 +429,14 @@ class DrainingPools:
     def __bool__(self) -> bool:
         return bool(self._draining)
 
-    def add(self, pool: SessionPool) -> None:
-        """Close this pool when its calls are over."""
-        task = asyncio.get_running_loop().create_task(pool.drain(), context=Context())
+    def add(self, pool: SessionPool, then: Callable[[], Awaitable[None]]) -> None:
+        """Close this pool when its calls are over, and do what comes then."""
+
+        async def drain() -> None:
+            await pool.drain()
+            await then()
+
+        task = asyncio.get_running_loop().create_task(drain(), context=Context())
         self._draining[task] = pool
         task.add_done_callback(self._draining.pop)
 

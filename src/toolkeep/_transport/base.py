@@ -13,14 +13,17 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol
-
-from mcp_types import RequestId
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolkeep._rules.classify import Evidence, FaultKind, handshake_survives
 from toolkeep._rules.recovery import TransportKind
 from toolkeep._tasks import BackgroundTasks
 from toolkeep.errors import ToolkeepError
+
+if TYPE_CHECKING:
+    from mcp_types import RequestId
+
+    from toolkeep._transport.trace import OnTrace
 
 logger = logging.getLogger("toolkeep.transport")
 
@@ -31,6 +34,16 @@ OnServerRequest = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Takes a method and its parameters; returns a result or `ErrorData`, as types of `mcp_types`."""
 OnLost = Callable[[str], None]
 """Called with the reason when a transport finds out by itself that its connection is lost."""
+
+
+class Tap:
+    """Where the trace events of one endpoint go. Its transports look at it with each message, so it
+    may be opened and closed while they work."""
+
+    __slots__ = ("on_trace",)
+
+    def __init__(self, on_trace: OnTrace | None = None) -> None:
+        self.on_trace = on_trace
 
 
 class Attempt:

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextvars import Context
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mcp_types import INVALID_REQUEST, ErrorData, RequestId
 
@@ -32,6 +32,7 @@ from toolkeep._transport.base import (
     OversizedMessage,
     ReceivedMessage,
     RequestFault,
+    Tap,
     WireFault,
     connection_fault,
     tolerate_server_error,
@@ -50,6 +51,9 @@ from toolkeep._transport.jsonrpc import (
     parse_result,
 )
 from toolkeep._transport.redaction import redact_evidence, redact_text
+
+if TYPE_CHECKING:
+    from toolkeep._transport.trace import ChannelTrace
 
 logger = logging.getLogger("toolkeep.transport")
 
@@ -192,9 +196,13 @@ class DuplexTransport:
         read_timeout: float | None,
         on_lost: OnLost,
         request_ids: Iterator[int] | None = None,
+        tap: Tap | None = None,
     ) -> None:
-        """`request_ids`: the source of request ids, if other transports share the HTTP client."""
+        """`request_ids`: the source of request ids, if other transports share the HTTP client.
+        `tap`: where the messages of the channel are reported."""
         self._channel, self._secrets, self._on_lost = channel, secrets, on_lost
+        self._tap = tap or Tap()
+        self._channel_trace: ChannelTrace | None = None
         self._read_timeout = read_timeout
         self._request_ids = request_ids or itertools.count(1)
         self._pending = PendingRequests()
@@ -217,6 +225,8 @@ class DuplexTransport:
 
     async def open(self, handler: InboundHandler) -> None:
         await self._channel.open()
+        if self._tap.on_trace is not None:
+            self._trace.opened()
         self._inbound = InboundDispatcher(self, handler)
         reading = self._run_reader()
         self._reader = asyncio.get_running_loop().create_task(reading, context=Context())
@@ -268,7 +278,25 @@ class DuplexTransport:
         self._fail_pending(self._close_reason or CloseReason(_CLOSED))
         self._inbound = None
         self.background_tasks.cancel()
+        if self._tap.on_trace is not None:
+            self._trace.stray_output(self._channel.stray_output)
         await self._channel.close()
+
+    # -- tracing --------------------------------------------------------------------------------
+
+    @property
+    def _trace(self) -> ChannelTrace:
+        from toolkeep._transport.trace import ChannelTrace
+
+        if self._channel_trace is None:
+            self._channel_trace = ChannelTrace(self._tap, self._secrets)
+        return self._channel_trace
+
+    def _traced_reason(self, reason: CloseReason) -> CloseReason:
+        if self._tap.on_trace is not None:
+            self._trace.stray_output(self._channel.stray_output)
+            self._trace.closed(reason)
+        return reason
 
     # -- one exchange ---------------------------------------------------------------------------
 
@@ -296,6 +324,8 @@ class DuplexTransport:
     async def _send(self, body: bytes, attempt: Attempt, headers: Mapping[str, str]) -> None:
         if self._close_reason is not None:
             raise self._close_fault(self._close_reason, attempt)
+        if self._tap.on_trace is not None:
+            self._trace.sent(body)
         try:
             await self._channel.send(body, attempt, headers)
         except WireFault:
@@ -412,10 +442,13 @@ class DuplexTransport:
         try:
             with foreign_code():
                 while (received := await self._channel.receive()) is not None:
+                    if self._tap.on_trace is not None:
+                        self._trace.stray_output(self._channel.stray_output)
+                        self._trace.received(received)
                     for message in received:
                         await self._route(message)
                         await periodic_yield.tick()
-                return await self._channel.close_reason()
+                return self._traced_reason(await self._channel.close_reason())
         except _ChannelUnusable as lost:
             return CloseReason(str(lost))
         except Exception as error:

@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolkeep._rules.recovery import TransportKind
-from toolkeep._transport.base import Attempt, MessageChannel, OnLost, Transport, TransportFactory
+from toolkeep._transport.base import (
+    Attempt,
+    MessageChannel,
+    OnLost,
+    Tap,
+    Transport,
+    TransportFactory,
+)
 from toolkeep._transport.duplex import DuplexTransport
 from toolkeep.config import ServerSpec
 from toolkeep.errors import ConfigError
@@ -20,7 +27,6 @@ from toolkeep.errors import ConfigError
 if TYPE_CHECKING:
     from toolkeep._transport.http_client import HttpClient
     from toolkeep._transport.streamable_http import Credentials
-    from toolkeep._transport.trace import OnTrace
 
 
 def create_transport_factory(
@@ -30,21 +36,20 @@ def create_transport_factory(
     *,
     client: HttpClient | None,
     legacy_sse: bool = False,
-    on_trace: OnTrace | None = None,
+    tap: Tap | None = None,
 ) -> TransportFactory:
     """The transport factory for this configuration. Raises `ConfigError`.
 
     `client`: the HTTP client of a server at a URL. `legacy_sse`: use HTTP+SSE of 2024-11-05.
-    `on_trace`: receives trace events of programs and of servers in this process; over HTTP the
-    client traces.
+    `tap`: for programs and servers in this process; over HTTP the client has it.
     """
     if spec.command:
         from toolkeep._transport.stdio import StdioChannel
 
-        return DuplexTransportFactory(spec, _traced(lambda: StdioChannel(spec), spec, on_trace))
+        return DuplexTransportFactory(spec, lambda: StdioChannel(spec), tap)
     if spec.server is not None:
         channel = _in_process_channel(spec)
-        return DuplexTransportFactory(spec, _traced(lambda: channel(spec), spec, on_trace))
+        return DuplexTransportFactory(spec, lambda: channel(spec), tap)
     assert client is not None
     legacy_sse = legacy_sse or spec.transport == "sse"
     return HttpTransportFactory(spec, client, headers, credentials, legacy_sse=legacy_sse)
@@ -61,24 +66,10 @@ def _in_process_channel(spec: ServerSpec) -> Callable[[ServerSpec], MessageChann
     return InProcessChannel
 
 
-def _traced(
-    create_channel: Callable[[], MessageChannel], spec: ServerSpec, on_trace: OnTrace | None
-) -> Callable[[], MessageChannel]:
-    if on_trace is None:
-        return create_channel
-    from toolkeep._transport.trace import TracingChannel
-
-    return lambda: TracingChannel(create_channel(), spec.secrets, on_trace)
-
-
-def create_http_client(spec: ServerSpec, on_trace: OnTrace | None = None) -> HttpClient:
+def create_http_client(spec: ServerSpec, tap: Tap | None = None) -> HttpClient:
     from toolkeep._transport.http_client import HttpClient
 
-    if on_trace is None:
-        return HttpClient(spec)
-    from toolkeep._transport.trace import TracingHttpClient
-
-    return TracingHttpClient(spec, on_trace)
+    return HttpClient(spec, tap)
 
 
 class HttpTransportFactory:
@@ -149,8 +140,13 @@ class DuplexTransportFactory:
     exclusive = True
     supports_modern = True
 
-    def __init__(self, spec: ServerSpec, create_channel: Callable[[], MessageChannel]) -> None:
-        self._spec, self._create_channel = spec, create_channel
+    def __init__(
+        self,
+        spec: ServerSpec,
+        create_channel: Callable[[], MessageChannel],
+        tap: Tap | None = None,
+    ) -> None:
+        self._spec, self._create_channel, self._tap = spec, create_channel, tap
         self._channels: weakref.WeakSet[MessageChannel] = weakref.WeakSet()
 
     def create(self, on_lost: OnLost) -> Transport:
@@ -161,6 +157,7 @@ class DuplexTransportFactory:
             secrets=self._spec.secrets,
             read_timeout=self._spec.timeouts.read,
             on_lost=on_lost,
+            tap=self._tap,
         )
 
     async def probe(self) -> None:

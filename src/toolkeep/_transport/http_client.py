@@ -40,7 +40,13 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from yarl import URL
 
 from toolkeep._rules.egress import EgressPolicy, NamedBy, check_address, check_host
-from toolkeep._transport.base import Attempt, WireFault, connection_fault, unreadable_fault
+from toolkeep._transport.base import (
+    Attempt,
+    Tap,
+    WireFault,
+    connection_fault,
+    unreadable_fault,
+)
 from toolkeep._transport.redaction import KnownSecrets
 from toolkeep._transport.tls import ssl_context_for
 from toolkeep.config import ServerSpec, redact_url, secrets_of_url
@@ -434,7 +440,8 @@ class HttpConnector(aiohttp.TCPConnector):
 class HttpClient:
     """One HTTP client for one server. Used by any task of its event loop; closed once."""
 
-    def __init__(self, spec: ServerSpec) -> None:
+    def __init__(self, spec: ServerSpec, tap: Tap | None = None) -> None:
+        self.spec, self._tap = spec, tap or Tap()
         # Without credentials: they are a header by now, and aiohttp refuses to have both.
         self._url = URL(spec.url).with_user(None)
         self.secrets = KnownSecrets(secrets_of_url(spec.url))
@@ -483,8 +490,9 @@ class HttpClient:
         """
         timeout = self._idle_timeout if may_be_idle else self._timeout
         url = self._url if to is None else URL(to)
+        send = self.send_once if self._tap.on_trace is None else self._send_traced
         for _ in range(_MAX_REDIRECTS):
-            response = await self._send_once(method, url, headers, body, attempt, timeout)
+            response = await send(method, url, headers, body, attempt, timeout)
             if not 300 <= response.status < 400:
                 response.url = url
                 return response
@@ -494,7 +502,12 @@ class HttpClient:
             )
         raise unreadable_fault(f"the server redirects more than {_MAX_REDIRECTS} times", None)
 
-    async def _send_once(
+    async def _send_traced(self, *request: Any) -> HttpResponse:
+        from toolkeep._transport.trace import send_traced
+
+        return await send_traced(self, self._tap, *request)
+
+    async def send_once(
         self,
         method: str,
         url: URL,
@@ -503,6 +516,7 @@ class HttpClient:
         attempt: Attempt,
         timeout: aiohttp.ClientTimeout,
     ) -> HttpResponse:
+        """The same without following redirects."""
         try:
             target = self._target_for(url)
             connection = await self._connect(target, timeout)

@@ -1,6 +1,6 @@
-"""Report what passes over a transport, for `toolkeep check --trace`.
+"""Report what passes over a transport, for `toolkeep check --trace` and the console.
 
-This module is imported only when a trace callback is given. Secrets are removed before the
+This module is imported only once a `Tap` was opened. Secrets are removed before the
 callback sees anything. A body is shown as a whole and a stream event by event, so that no
 secret can lie across two pieces. A trace never changes what is sent or received.
 """
@@ -23,14 +23,14 @@ from yarl import URL
 from toolkeep._transport.base import (
     Attempt,
     CloseReason,
-    MessageChannel,
     OversizedMessage,
     ReceivedMessage,
+    Tap,
     WireFault,
 )
 from toolkeep._transport.http_client import HttpClient, HttpResponse, proxy_for_server
 from toolkeep._transport.redaction import PUBLIC_HEADERS, Redactor, redact_text
-from toolkeep.config import ServerSpec, redact_url, secrets_of_url
+from toolkeep.config import redact_url, secrets_of_url
 from toolkeep.config.redact import HIDDEN, is_secret_name, is_secret_parameter
 
 MAX_BODY_BYTES = 256 * 1024
@@ -81,6 +81,8 @@ class TraceEvent:
     """With lower-case names."""
     body: str = ""
     at: float = field(default_factory=time.monotonic)
+    channel_number: int = 0
+    """The number of the channel it belongs to; 0 over HTTP."""
 
 
 OnTrace = Callable[[TraceEvent], None]
@@ -110,8 +112,8 @@ def _without_partial_secret(text: str, secrets: Iterable[str]) -> str:
 class HttpTrace:
     """Reports one HTTP request and its response to a trace callback."""
 
-    def __init__(self, on_trace: OnTrace, number: int, secrets: Sequence[str]) -> None:
-        self._on_trace, self._number, self._secrets = on_trace, number, secrets
+    def __init__(self, tap: Tap, number: int, secrets: Sequence[str]) -> None:
+        self._tap, self._number, self._secrets = tap, number, secrets
         self._is_stream = self._ended = self._complete = False
         self._buffer, self._dropped_bytes = b"", 0
 
@@ -124,7 +126,9 @@ class HttpTrace:
         headers: Mapping[str, str] | None = None,
         body: str = "",
     ) -> None:
-        self._on_trace(TraceEvent(kind, text, self._number, status, headers or {}, body))
+        if self._tap.on_trace is not None:
+            event = TraceEvent(kind, text, self._number, status, headers or {}, body)
+            self._tap.on_trace(event)
 
     def request_sent(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
@@ -176,41 +180,35 @@ class HttpTrace:
             self.emit(TraceKind.BODY, body=text)
 
 
-class TracingHttpClient(HttpClient):
-    """An HTTP client that reports its requests and responses."""
+_numbers = itertools.count(1)
+"""Numbers of requests and channels, shared by all clients: traces may be shown together."""
 
-    _numbers = itertools.count(1)
-    """Request numbers, shared by all clients: their traces may be shown together."""
 
-    def __init__(self, spec: ServerSpec, on_trace: OnTrace) -> None:
-        super().__init__(spec)
-        self._on_trace = on_trace
-        self._proxy_secrets = secrets_of_url(proxy_for_server(spec) or "")
-
-    async def _send_once(
-        self,
-        method: str,
-        url: URL,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        attempt: Attempt,
-        timeout: aiohttp.ClientTimeout,
-    ) -> HttpResponse:
-        sent = [value for name, value in headers.items() if name not in PUBLIC_HEADERS]
-        trace = HttpTrace(
-            self._on_trace, next(self._numbers), (*self.secrets, *self._proxy_secrets, *sent)
-        )
-        trace.request_sent(method, str(url), headers, body)
-        try:
-            response = await super()._send_once(method, url, headers, body, attempt, timeout)
-        except WireFault as fault:
-            trace.emit(TraceKind.FAILED, fault.evidence.detail)
-            raise
-        except BaseException:
-            trace.emit(TraceKind.ABANDONED)
-            raise
-        trace.response_started(response)
-        return TracingHttpResponse(response, trace)
+async def send_traced(
+    client: HttpClient,
+    tap: Tap,
+    method: str,
+    url: URL,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    attempt: Attempt,
+    timeout: aiohttp.ClientTimeout,
+) -> HttpResponse:
+    """`client.send_once`, with its request and its response reported to the tap."""
+    sent = [value for name, value in headers.items() if name not in PUBLIC_HEADERS]
+    proxy_secrets = secrets_of_url(proxy_for_server(client.spec) or "")
+    trace = HttpTrace(tap, next(_numbers), (*client.secrets, *proxy_secrets, *sent))
+    trace.request_sent(method, str(url), headers, body)
+    try:
+        response = await client.send_once(method, url, headers, body, attempt, timeout)
+    except WireFault as fault:
+        trace.emit(TraceKind.FAILED, fault.evidence.detail)
+        raise
+    except BaseException:
+        trace.emit(TraceKind.ABANDONED)
+        raise
+    trace.response_started(response)
+    return TracingHttpResponse(response, trace)
 
 
 class TracingHttpResponse(HttpResponse):
@@ -244,63 +242,38 @@ class TracingHttpResponse(HttpResponse):
         super().discard()
 
 
-class TracingChannel:
-    """A message channel that reports the messages it carries."""
+class ChannelTrace:
+    """Reports the messages of one channel."""
 
-    def __init__(self, channel: MessageChannel, secrets: Sequence[str], on_trace: OnTrace) -> None:
-        self._channel, self._secrets, self._on_trace = channel, secrets, on_trace
+    def __init__(self, tap: Tap, secrets: Iterable[str]) -> None:
+        self._tap, self._secrets, self._number = tap, secrets, next(_numbers)
         self._reported_stray_output = ""
-        self.replies_during_send = channel.replies_during_send
 
-    @property
-    def last_received_at(self) -> float:
-        return self._channel.last_received_at
+    def opened(self) -> None:
+        self._emit(TraceKind.OPENED)
 
-    @property
-    def session_id(self) -> str | None:
-        return self._channel.session_id
-
-    @property
-    def stray_output(self) -> str:
-        return self._channel.stray_output
-
-    async def open(self) -> None:
-        await self._channel.open()
-        self._on_trace(TraceEvent(TraceKind.OPENED))
-
-    async def send(self, body: bytes, attempt: Attempt, headers: Mapping[str, str]) -> None:
+    def sent(self, body: bytes) -> None:
         self._emit(TraceKind.SENT, body=body.decode("utf-8", "replace"))
-        await self._channel.send(body, attempt, headers)
 
-    async def receive(self) -> Sequence[ReceivedMessage] | None:
-        received = await self._channel.receive()
-        self._emit_stray_output()
-        for message in received or ():
+    def received(self, messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
             if isinstance(message, OversizedMessage):
                 self._emit(TraceKind.RECEIVED, f"a message of more than {message.limit} bytes")
             else:
                 self._emit(TraceKind.RECEIVED, body=json.dumps(message, ensure_ascii=False))
-        return received
 
-    async def close_reason(self) -> CloseReason:
-        reason = await self._channel.close_reason()
+    def closed(self, reason: CloseReason) -> None:
         self._emit(TraceKind.CLOSED, reason.detail, reason.stderr)
-        return reason
 
-    async def close(self) -> None:
-        self._emit_stray_output()
-        await self._channel.close()
-
-    def detach(self, *, forked: bool) -> None:
-        self._channel.detach(forked=forked)
-
-    def _emit(self, kind: TraceKind, text: str = "", body: str = "") -> None:
-        shown = redact(body, self._secrets)[:MAX_BODY_BYTES]
-        self._on_trace(TraceEvent(kind, redact(text, self._secrets), body=shown))
-
-    def _emit_stray_output(self) -> None:
-        output = self._channel.stray_output
+    def stray_output(self, output: str) -> None:
+        """Report what is new of all that a program has printed so far."""
         new = output[len(self._reported_stray_output) :].strip("\n")
         self._reported_stray_output = output
         if new:
             self._emit(TraceKind.STRAY_OUTPUT, body=new)
+
+    def _emit(self, kind: TraceKind, text: str = "", body: str = "") -> None:
+        if self._tap.on_trace is not None:
+            shown = redact(body, self._secrets)[:MAX_BODY_BYTES]
+            text, number = redact(text, self._secrets), self._number
+            self._tap.on_trace(TraceEvent(kind, text, body=shown, channel_number=number))

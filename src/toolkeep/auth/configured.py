@@ -48,21 +48,27 @@ class ServerAuth:
         login: OAuth | None = self.__dict__.get("login")
         return self.is_login or (login is not None and login.was_used)
 
+    @property
+    def has_login(self) -> bool:
+        """Whether people can log in to this server."""
+        spec, wanted = self.spec, self.spec.auth
+        if not spec.url or len(spec.urls) > 1 or spec.api_key is not None:
+            return False
+        if wanted is not None:
+            return wanted.type == "oauth"
+        own = urlsplit(spec.url).username or any(n.lower() == "authorization" for n in spec.headers)
+        return not own
+
     @cached_property
     def login(self) -> OAuth | None:
         """The authorizer for logins of people; None: this server has no login."""
-        spec, wanted = self.spec, self.spec.auth
-        if not spec.url or len(spec.urls) > 1 or spec.api_key is not None:
-            return None
-        if wanted is not None and wanted.type != "oauth":
-            return None
-        own = urlsplit(spec.url).username or any(n.lower() == "authorization" for n in spec.headers)
-        if own and wanted is None:
+        if not self.has_login:
             return None
         from toolkeep.auth.oauth import OAuth
         from toolkeep.config import Auth
 
-        return OAuth(_settings(spec, wanted or Auth()), self._kept, fetch=_fetch_for(spec))
+        settings = _settings(self.spec, self.spec.auth or Auth())
+        return OAuth(settings, self._kept, fetch=_fetch_for(self.spec))
 
     @cached_property
     def _kept(self) -> LoginStorage:

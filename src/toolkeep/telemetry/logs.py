@@ -113,7 +113,7 @@ class LogObserver:
 
 def _line(event: Event, facts: Mapping[str, Any]) -> str:
     if not isinstance(event, CallEvent):
-        return f"{shown(event.server) or 'runtime'}: {_server_text(event)}"
+        return f"{shown(event.server) or 'runtime'}: {server_text(event)}"
     about = f"{shown(event.server) or 'runtime'}: {facts['tool'] or 'a call'}"
     call = f" [{event.call_id[:_SHORT_ID]}]" if event.call_id else ""
     return f"{about} {_call_text(event, facts)}{call}"
@@ -150,7 +150,8 @@ def _cost(facts: Mapping[str, Any]) -> str:
     return after + (f", {attempts} attempts" if attempts > 1 else "")
 
 
-def _server_text(event: Event) -> str:
+def server_text(event: Event) -> str:
+    """What happened to a server, in one line without the server's own words."""
     match event:
         case CatalogueChanged():
             tools = event.changes.tools

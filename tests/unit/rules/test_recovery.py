@@ -364,3 +364,38 @@ def test_a_broken_call_is_replayed_as_its_policy_says(policy, repeatable, replay
     broken = failure(FailureKind.BROKEN, Delivery.UNKNOWN)
     decision = decide(broken, plain(policy=policy, repeatable=repeatable), backoff=BACKOFF)
     assert (decision.retry_delay is not None) is replayed
+
+
+def test_every_decision_says_why(cases: list[Case]):
+    assert all(case.decision.reason for case in cases)
+
+
+@pytest.mark.parametrize(
+    ("kind", "delivery", "facts", "reason"),
+    [
+        ("UNREACHABLE", "NOT_SENT", {}, "it was not sent"),
+        ("EXITED", "NOT_SENT", {}, "the program would exit again"),
+        ("SESSION_LOST", "REFUSED", {}, "the server refused it before it could run"),
+        ("REFUSED", "REFUSED", {}, "the server would refuse it again"),
+        ("BROKEN", "UNKNOWN", {}, "the tool is not marked read-only or idempotent"),
+        ("BROKEN", "UNKNOWN", {"policy": RetryPolicy.NEVER}, "retry is 'never'"),
+        ("BROKEN", "UNKNOWN", {"policy": RetryPolicy.ALWAYS}, "retry is 'always'"),
+        ("BROKEN", "UNKNOWN", {"repeatable": True}, "the tool is marked read-only or idempotent"),
+        ("UNREADABLE", "UNKNOWN", {}, "the response would be unreadable again"),
+        ("REJECTED", "ANSWERED", {}, "the response is the outcome"),
+        ("SESSION_UNCERTAIN", "ANSWERED", {"repeatable": True}, "the session was gone"),
+        ("UNAUTHORIZED", "REFUSED", {}, "the server asks to reauthorize"),
+        ("UNAUTHORIZED", "REFUSED", {"tried": frozenset(ONCE.values())}, "nothing helped"),
+        ("UNREACHABLE", "NOT_SENT", {"retries_left": 0}, "no retry is left"),
+        (
+            "UNREACHABLE",
+            "NOT_SENT",
+            {"time_left": 1.0},
+            "the deadline passes before it could be",
+        ),
+        ("UNREACHABLE", "NOT_SENT", {"has_other_endpoint": True}, "another address may work"),
+    ],
+)
+def test_the_reason_names_what_decided(kind: str, delivery: str, facts: Any, reason: str):
+    failed = failure(FailureKind[kind], Delivery[delivery])
+    assert decide(failed, plain(**facts), backoff=BACKOFF).reason == reason
