@@ -168,6 +168,10 @@ class Runtime:
     # -- status ---------------------------------------------------------------------------------
 
     @property
+    def is_open(self) -> bool:
+        return self._resolver.is_open
+
+    @property
     def configuration(self) -> Configuration:
         """The configuration that was read, with the origin of each value and the servers that need
         approval."""

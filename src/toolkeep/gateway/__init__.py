@@ -15,11 +15,14 @@ from toolkeep.gateway.access import (
     hash_key,
     new_key,
 )
+from toolkeep.gateway.app import CLIENT_ANSWERS, Gateway
 from toolkeep.gateway.audit import AuditEntry, AuditLog
+from toolkeep.gateway.errors import RpcError
 from toolkeep.gateway.metrics import Metrics
 from toolkeep.gateway.profiles import Profile
 
 __all__ = [
+    "CLIENT_ANSWERS",
     "Access",
     "AnyAccess",
     "ApiKey",
@@ -27,11 +30,13 @@ __all__ = [
     "AuditLog",
     "Caller",
     "Denied",
+    "Gateway",
     "JwtAccess",
     "KeyAccess",
     "Metrics",
     "OpenAccess",
     "Profile",
+    "RpcError",
     "access_for",
     "hash_key",
     "new_key",

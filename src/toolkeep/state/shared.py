@@ -116,6 +116,8 @@ class SharedState:
             self._open(url, keys if self._keys is None else self._keys)
 
     def _open(self, store: str | Store | None, keys: Sequence[str | bytes] | None) -> None:
+        self.keys = keys
+        """The keys that the store is encrypted with."""
         self.store = None if store is None else open_store(store, keys=keys)
         self._owned = isinstance(store, str)
 

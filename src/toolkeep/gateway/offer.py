@@ -1,0 +1,305 @@
+"""`Offer`: what one profile offers, as its clients see it: names, pages of lists, and what a name
+means.
+
+Definitions pass through as the servers gave them, but for the name that is shown and the user's
+guide after the description. A page is encoded once and kept as long as its catalogue is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, cast
+from weakref import WeakKeyDictionary
+
+from pydantic_core import to_json
+
+from toolkeep._catalogue.catalogue import Catalogue
+from toolkeep._catalogue.listing import Prompt, Resource, Template
+from toolkeep._catalogue.tool import Tool
+from toolkeep._rules.protocol_headers import annotated_paths, annotation_problem
+from toolkeep.context import CallContext
+from toolkeep.errors import NotOffered, UnknownResource
+from toolkeep.gateway.errors import invalid_params
+from toolkeep.gateway.profiles import Profile, ProfileRuntime, ProfileView, profile_tools
+from toolkeep.runtime import Runtime
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["Kind", "ListPage", "Offer"]
+
+Kind = Literal["tools", "prompts", "resources", "resourceTemplates"]
+
+PAGE_ITEMS, PAGE_BYTES = 1000, 2 * 1024 * 1024
+"""Items and bytes of one page. Large, because many clients read the first page only."""
+ITEMS_PER_SLICE = 200
+"""Items that are encoded between two turns of the event loop."""
+MAX_PAGES = 64
+"""Pages that are kept of one view."""
+MAX_CURSOR = 2000
+
+_EXPRESSION = re.compile(r"\{([+#./;?&]?)[^{}]*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """One page of a list: its items as JSON, and where the next one begins."""
+
+    items: bytes
+    cursor: str | None
+    unavailable: tuple[str, ...]
+    """Servers whose items are missing, or from before they went out of reach."""
+
+
+class Offer:
+    """What one profile offers. Lives as long as the profile is configured."""
+
+    def __init__(self, runtime: Runtime, profile: Profile) -> None:
+        self.profile = profile
+        self._runtime, self._chosen = runtime, ProfileRuntime(runtime, profile)
+        self._own = {tool.model_name: tool for tool in profile_tools(runtime, profile)}
+        """The tools that modes other than `all` show in place of those of the servers."""
+        self._anonymous: tuple[Catalogue, ProfileView] | None = None
+        self._pages: WeakKeyDictionary[ProfileView, dict[Any, ListPage]] = WeakKeyDictionary()
+
+    async def view(self, context: CallContext | None) -> ProfileView:
+        """What this caller is shown."""
+        return await self._chosen.view_for(context)
+
+    # -- names ----------------------------------------------------------------------------------
+
+    async def tool(self, name: str, context: CallContext | None) -> Tool:
+        """The tool that is shown under this name. What the caller may call is decided when it is
+        called. Raises `NotOffered`."""
+        if self.profile.mode != "all":
+            if name in self._own:
+                return self._own[name]
+            raise NotOffered(
+                f"there is no tool {name[:80]!r}; use {' or '.join(self._own)}",
+                suggestions=tuple(self._own),
+            )
+        if self.profile.prefix or context is None:
+            known = self._anonymous_view().tools.get(name)
+            if known is not None:
+                return known
+        server, parting, rest = name.partition("__")
+        if self.profile.prefix and parting and self.profile.covers(server):
+            found = await self._at_server(f"{server}.{rest}", context)
+            if found is not None and found.model_name == name:
+                return found
+        return (await self.view(context)).tool(name)
+
+    async def _at_server(self, full_name: str, context: CallContext | None) -> Tool | None:
+        """The tool at its own server: the others need not be asked."""
+        try:
+            return await self._chosen.find(full_name, context)
+        except NotOffered:
+            return None
+
+    def _anonymous_view(self) -> ProfileView:
+        whole = self._runtime.catalogue
+        if self._anonymous is None or self._anonymous[0] is not whole:
+            self._anonymous = whole, ProfileView(whole, self.profile)
+        return self._anonymous[1]
+
+    def is_own(self, tool: Tool) -> bool:
+        """Whether it searches or runs others, and belongs to no server."""
+        return self._own.get(tool.model_name) is tool
+
+    async def prompt(self, name: str, context: CallContext | None) -> Prompt:
+        return (await self.view(context)).prompt(name)
+
+    async def resource(self, uri: str, context: CallContext | None) -> Resource:
+        """The resource of this URI, at the one server that lists it, or has a template for it."""
+        view = await self.view(context)
+        found = [one for one in view.resources if one.uri == uri]
+        if not found:
+            owners = {one.server for one in view.templates if matches(one.uri_template, uri)}
+            found = [_resource_at(server, uri) for server in sorted(owners)]
+        if len(found) == 1:
+            return found[0]
+        servers = ", ".join(one.server for one in found[:10])
+        problem = f"{len(found)} servers have it ({servers})" if found else "no server lists it"
+        raise UnknownResource(f"there is no single resource {uri[:200]!r}: {problem}")
+
+    async def template(self, uri_template: str, context: CallContext | None) -> Template:
+        view = await self.view(context)
+        found = [one for one in view.templates if one.uri_template == uri_template]
+        if len(found) == 1:
+            return found[0]
+        problem = f"{len(found)} servers list it" if found else "no server lists it"
+        raise UnknownResource(f"there is no single template {uri_template[:200]!r}: {problem}")
+
+    # -- lists ----------------------------------------------------------------------------------
+
+    async def page(
+        self, kind: Kind, cursor: object, context: CallContext | None, *, modern: bool
+    ) -> ListPage:
+        """One page of a list. Raises `RpcError` for a cursor that leads nowhere."""
+        view = await self.view(context)
+        items = self._items(kind, view)
+        start = _start_of(cursor, items)
+        pages = self._pages.setdefault(view, {})
+        key = kind, modern, start
+        found = pages.get(key)
+        if found is None:
+            found = await self._encode(kind, items, start, view, modern=modern)
+            if len(pages) < MAX_PAGES:
+                pages[key] = found
+        return found
+
+    def _items(self, kind: Kind, view: ProfileView) -> list[tuple[str, Any]]:
+        """All items of one kind, each with the name that is shown."""
+        match kind:
+            case "tools":
+                return list((self._own if self.profile.mode != "all" else view.tools).items())
+            case "prompts":
+                return list(view.prompts.items())
+            case "resources":
+                return [(one.name, one) for one in view.resources]
+            case "resourceTemplates":
+                return [(one.name, one) for one in view.templates]
+
+    async def _encode(
+        self,
+        kind: Kind,
+        items: Sequence[tuple[str, Any]],
+        start: int,
+        view: ProfileView,
+        *,
+        modern: bool,
+    ) -> ListPage:
+        encode = _ENCODERS[kind]
+        encoded: list[bytes] = []
+        size, end = 0, start
+        for name, item in items[start : start + PAGE_ITEMS]:
+            one = encode(name, item, modern)
+            if encoded and size + len(one) > PAGE_BYTES:
+                break
+            encoded.append(one)
+            size, end = size + len(one), end + 1
+            if len(encoded) % ITEMS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        cursor = _cursor(end, items[end - 1][0]) if end < len(items) else None
+        return ListPage(b",".join(encoded), cursor, self._unavailable(view))
+
+    def _unavailable(self, view: ProfileView) -> tuple[str, ...]:
+        return tuple(
+            one.server
+            for one in view.catalogue.listings
+            if (one.missing or one.stale) and self.profile.covers(one.server)
+        )
+
+    async def instructions(self, context: CallContext | None) -> str | None:
+        """What the servers of the profile tell models, of those with something to offer."""
+        view = await self.view(context)
+        told = {
+            one.server: one.instructions
+            for one in view.catalogue.listings
+            if one.instructions and (one.tools or one.prompts or one.resources)
+        }
+        if len(told) == 1:
+            return next(iter(told.values()))
+        return "\n\n".join(f"## {server}\n{text}" for server, text in told.items()) or None
+
+
+# -- definitions --------------------------------------------------------------------------------
+
+
+def _dump(definition: BaseModel) -> dict[str, Any]:
+    return definition.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def _tool_json(name: str, tool: Tool, modern: bool) -> bytes:
+    given = _dump(tool.definition)
+    given["name"] = name
+    if tool.description:
+        given["description"] = tool.description
+    output = given.get("outputSchema")
+    if not modern and isinstance(output, dict) and not is_object_schema(output):
+        del given["outputSchema"]  # only 2026-07-28 has results of other types
+    return to_json(given, inf_nan_mode="null")
+
+
+def is_object_schema(schema: Any) -> bool:
+    return cast("dict[str, Any]", schema).get("type") == "object"
+
+
+def _prompt_json(name: str, prompt: Prompt, modern: bool) -> bytes:
+    return to_json({**_dump(prompt.definition), "name": name}, inf_nan_mode="null")
+
+
+def _plain_json(name: str, item: Resource | Template, modern: bool) -> bytes:
+    return to_json(_dump(item.definition), inf_nan_mode="null")
+
+
+_ENCODERS: Mapping[Kind, Callable[[str, Any, bool], bytes]] = {
+    "tools": _tool_json,
+    "prompts": _prompt_json,
+    "resources": _plain_json,
+    "resourceTemplates": _plain_json,
+}
+
+
+def declared_headers(tool: Tool) -> Mapping[tuple[str, ...], str]:
+    """The arguments of a tool that a modern client repeats in headers."""
+    schema = tool.definition.input_schema
+    return {} if annotation_problem(schema) else annotated_paths(schema)
+
+
+def _resource_at(server: str, uri: str) -> Resource:
+    import mcp_types
+
+    return Resource(server, mcp_types.Resource(uri=uri, name=uri))
+
+
+def matches(uri_template: str, uri: str) -> bool:
+    """Whether a URI could be an expansion of this template (RFC 6570)."""
+    return _template_pattern(uri_template).fullmatch(uri) is not None
+
+
+@lru_cache(maxsize=1024)
+def _template_pattern(uri_template: str) -> re.Pattern[str]:
+    parts: list[str] = []
+    end = 0
+    for found in _EXPRESSION.finditer(uri_template):
+        parts.append(re.escape(uri_template[end : found.start()]))
+        # Reserved expansion may contain slashes; the query forms may be absent.
+        parts.append({"": "[^/?#]+", "+": ".+", "#": ".*"}.get(found[1], "[^#]*"))
+        end = found.end()
+    parts.append(re.escape(uri_template[end:]))
+    return re.compile("".join(parts))
+
+
+# -- cursors ------------------------------------------------------------------------------------
+
+
+def _cursor(start: int, last: str) -> str:
+    """Where a page begins, and the name of the item before it: any replica finds the place again,
+    also after the list has changed."""
+    return base64.urlsafe_b64encode(json.dumps([start, last[:500]]).encode()).decode()
+
+
+def _start_of(cursor: object, items: Sequence[tuple[str, Any]]) -> int:
+    if cursor is None:
+        return 0
+    try:
+        if not isinstance(cursor, str) or len(cursor) > MAX_CURSOR:
+            raise ValueError
+        start, last = json.loads(base64.urlsafe_b64decode(cursor))
+        if not isinstance(start, int) or not isinstance(last, str):
+            raise TypeError
+    except (ValueError, TypeError, RecursionError):
+        raise invalid_params("the cursor is not one of this gateway") from None
+    if 0 < start <= len(items) and items[start - 1][0][:500] == last:
+        return start
+    for number, (name, _) in enumerate(items, 1):
+        if name[:500] == last:
+            return number
+    raise invalid_params("the list has changed since the cursor was made: list again without one")
