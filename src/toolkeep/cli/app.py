@@ -28,6 +28,7 @@ from toolkeep.cli.new_server import new_server
 from toolkeep.cli.read import prompt, read
 from toolkeep.cli.run import run_program
 from toolkeep.cli.source import SOURCE_OPTIONS, ServerSource
+from toolkeep.cli.serve import serve
 from toolkeep.cli.watch import watch
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
@@ -138,6 +139,8 @@ add(app, logout)
 add(app, auth)
 add(app, watch)
 add(app, new_server, "new-server", json=False)
+add(app, console)
+add(app, serve, json=False)
 app.add_typer(config_app, name="config")
 add(config_app, config.show)
 add(config_app, config.path)
