@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Mapping
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 from types import TracebackType
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     import mcp_types as types
 
     from toolkeep._transport.trace import OnTrace
+    from toolkeep.console import Action, ConsoleServer
 
 __all__ = [
     "Catalogue",
@@ -139,6 +141,8 @@ class Runtime:
         """Read the configuration and open all servers. Does nothing if the runtime is open."""
         await self._registry.open()
         logger.info("%s", self.summary())
+        if os.environ.get("TOOLKEEP_CONSOLE"):
+            await self._serve_console_from_environment()
 
     async def aclose(self) -> None:
         """Close everything, also running calls. May be called twice, from any task."""
@@ -229,6 +233,22 @@ class Runtime:
         """Call `on_trace` with what passes over the connections of one server from now on, without
         secrets. None: stop. Streams that are open already are not traced."""
         self._resolver.server(server).trace(on_trace)
+
+    async def serve_console(
+        self,
+        port: int = 0,
+        *,
+        allow_calls: bool | Callable[[Action], bool | Awaitable[bool]] = False,
+        token: str | None = None,
+    ) -> ConsoleServer:
+        """Serve the console of this runtime at loopback, until the runtime closes: open the `url`
+        of the result. Port 0: any free one. The options are those of `toolkeep.console.Console`.
+        """
+        from toolkeep.console import ConsoleServer
+
+        server = self.component(ConsoleServer)
+        await server.start(self, port, allow_calls=allow_calls, token=token)
+        return server
 
     # -- calling tools --------------------------------------------------------------------------
 
@@ -592,6 +612,14 @@ class Runtime:
         return revoked
 
     # -- private --------------------------------------------------------------------------------
+
+    async def _serve_console_from_environment(self) -> None:
+        try:
+            from toolkeep.console.serve import serve_from_environment
+        except ImportError as error:
+            logger.warning("TOOLKEEP_CONSOLE is set, but %s", error)
+        else:
+            await serve_from_environment(self)
 
     async def _find_local_prompt(
         self, prompt: Prompt, context: CallContext | None

@@ -1,0 +1,698 @@
+"""`Recorder`: what happened in one runtime lately, for the viewers of its console.
+
+Observes the runtime only while a viewer is there, and a while longer; otherwise the runtime pays
+nothing. Everything is kept in bounded rings. Each change gets a version from one counter, so that a
+viewer needs a number to go on where it was: a slow one skips states in between, and is told how
+many calls it will never see. It decides nothing, calls no tool, and changes nothing in the runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from toolkeep._catalogue.catalogue import Catalogue, compare_catalogues
+from toolkeep.console.values import Kept, cut_json, cut_text, mask
+from toolkeep.console.views import (
+    Redact,
+    definition_json,
+    error_json,
+    failure_json,
+    server_json,
+)
+from toolkeep.console.wire import Wire
+from toolkeep.errors import Delivery, InputNotGiven, InvalidResult, ToolkeepError
+from toolkeep.events import (
+    CallEvent,
+    CatalogueChanged,
+    CatalogueChanges,
+    Completed,
+    Event,
+    Failed,
+    InputNeeded,
+    Log,
+    Progress,
+    Retrying,
+    Started,
+)
+from toolkeep.telemetry.logs import server_text
+
+if TYPE_CHECKING:
+    from toolkeep._client.observers import Observation
+    from toolkeep.runtime import Runtime
+
+logger = logging.getLogger("toolkeep.console")
+
+MAX_CALLS = 1000
+MAX_ATTEMPTS, MAX_LOGS = 20, 100
+"""Attempts and log lines that are kept of one call."""
+MAX_VALUES = 32 * 1024 * 1024
+"""Characters of arguments, results and log lines that are kept of all calls."""
+MAX_QUESTIONS = 100
+MAX_NOTES = 500
+MAX_CHANGES, MAX_CHANGES_AT_ONCE = 200, 100
+"""Changes of the catalogue that are kept, and of one event."""
+MAX_TICKS = 300
+TICK = 1.0
+"""Seconds between two looks at the servers."""
+LINGER = 30.0
+"""Seconds for which recording goes on after the last viewer has left: it may come back."""
+MAX_REASON, MAX_NAME = 500, 200
+
+
+class CallRecord:
+    """One call as far as it was observed."""
+
+    __slots__ = (
+        "arguments",
+        "attempt_count",
+        "attempts",
+        "began",
+        "cached",
+        "call_id",
+        "console",
+        "ended",
+        "error",
+        "log_count",
+        "logs",
+        "outcome",
+        "principal",
+        "progress",
+        "questions",
+        "reason",
+        "result",
+        "server",
+        "tool",
+        "verdict",
+        "version",
+    )
+
+    def __init__(self, event: CallEvent) -> None:
+        self.call_id, self.server = event.call_id, event.server
+        self.tool = cut_text(event.tool, MAX_NAME)
+        self.principal: str | None = None
+        self.began, self.ended = event.at, None
+        self.console = self.cached = False
+        self.progress: dict[str, Any] | None = None
+        self.attempts: list[dict[str, Any]] = [new_attempt(1, event.at)]
+        self.attempt_count = 1
+        self.outcome: str | None = None
+        self.verdict: str | None = None
+        self.reason: str | None = None
+        self.error: dict[str, Any] | None = None
+        self.logs: list[Kept] = []
+        self.log_count = self.questions = 0
+        self.arguments: Kept | None = None
+        self.result: Kept | None = None
+        self.version = 0
+
+    @property
+    def size(self) -> int:
+        kept = (*self.logs, *(one for one in (self.arguments, self.result) if one is not None))
+        return sum(min(one.size, len(one.text)) for one in kept)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.call_id,
+            "server": self.server,
+            "tool": self.tool,
+            "principal": self.principal,
+            "console": self.console,
+            "state": "running" if self.ended is None else "ended",
+            "began": self.began,
+            "ended": self.ended,
+            "duration": None if self.ended is None else max(self.ended - self.began, 0.0),
+            "cached": self.cached,
+            "progress": self.progress,
+            "attempts": self.attempts,
+            "attempt_count": self.attempt_count,
+            "outcome": self.outcome,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "error": self.error,
+            "logs": self.log_count,
+            "questions": self.questions,
+            "argument_bytes": self.arguments.size if self.arguments else None,
+            "result_bytes": self.result.size if self.result else None,
+        }
+
+    def detail(self, redact: Callable[[Any], Any], *, values: bool) -> dict[str, Any]:
+        """With arguments, result and log lines; masked without `values`."""
+
+        def shown(kept: Kept | None) -> Any:
+            return None if kept is None else redact(kept.shown()) if values else kept.masked()
+
+        kept = (*self.logs, self.arguments, self.result)
+        return {
+            **self.as_dict(),
+            "arguments": shown(self.arguments),
+            "result": shown(self.result),
+            "log_lines": [shown(line) for line in self.logs],
+            "shown": values,
+            "truncated": any(one is not None and one.truncated for one in kept),
+        }
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def add(self, event: CallEvent, redact: Redact) -> None:
+        match event:
+            case Started():
+                self.began, self.principal = event.at, event.principal
+                self.attempts[0]["began"] = event.at
+                self.arguments = Kept(event.arguments or {})
+            case Progress():
+                self._add_progress(event, redact)
+            case Log():
+                self._add_log(event)
+            case Retrying():
+                self._add_retry(event, redact)
+            case InputNeeded():
+                self.questions += 1
+            case Completed():
+                self._add_result(event)
+            case Failed():
+                self._add_failure(event, redact)
+            case _:
+                pass
+
+    def _add_progress(self, event: Progress, redact: Redact) -> None:
+        facts = {"progress": event.progress, "total": event.total, "fraction": event.fraction}
+        message = None if event.message is None else cut_text(redact(event.message), MAX_REASON)
+        self.progress, _ = cut_json({**facts, "message": message})
+
+    def _add_log(self, event: Log) -> None:
+        self.log_count += 1
+        if len(self.logs) < MAX_LOGS:
+            line = {"at": event.at, "level": event.level, "logger": event.logger}
+            self.logs.append(Kept({**line, "data": event.data}))
+
+    def _add_retry(self, event: Retrying, redact: Redact) -> None:
+        failure = failure_json(event.failure, redact)
+        self._end_attempt(event.at, "failed", failure, f"sent again: {event.reason}")
+        self.attempts[-1]["delay"] = event.delay
+        self.attempt_count = event.attempt + 1
+        self.attempts.append(new_attempt(self.attempt_count, event.at + event.delay))
+        del self.attempts[:-MAX_ATTEMPTS]
+
+    def _add_result(self, event: Completed) -> None:
+        result = event.result
+        self._end(event.at)
+        self._end_attempt(event.at, "answered")
+        self.cached, self.attempt_count = result.cached, max(result.attempts, 1)
+        self.result = Kept(result.raw)
+        self.verdict, self.outcome = "ran", "ok"
+        if result.cached:
+            self.reason = "an earlier equal call has this result: nothing was sent"
+        elif result.needs_input:
+            self.outcome, self.reason = "input needed", "the server asks for input first"
+        elif result.is_error:
+            self.outcome, self.reason = "tool error", "the tool reported an error of its own"
+        else:
+            self.reason = "the server answered with a result"
+
+    def _add_failure(self, event: Failed, redact: Redact) -> None:
+        error = event.error
+        self._end(event.at)
+        self.error = error_json(error, redact)
+        self.outcome, self.verdict, reason = judge(error)
+        self.reason = cut_text(redact(reason), MAX_REASON)
+        if self.attempts[-1]["ended"] is None:
+            known = error if isinstance(error, ToolkeepError) else ToolkeepError()
+            said = f"not sent again: {known.no_retry_reason}" if known.no_retry_reason else None
+            self._end_attempt(event.at, "failed", failure_json(known.failure, redact), said)
+        raw = getattr(getattr(error, "result", None), "raw", None)
+        if raw is not None:
+            self.result = Kept(raw)
+
+    def _end(self, at: float) -> None:
+        self.ended = at
+        if len(self.attempts) > 1:  # the next attempt was announced, and may not have begun
+            self.attempts[-1]["began"] = min(self.attempts[-1]["began"], at)
+
+    def _end_attempt(
+        self,
+        at: float,
+        outcome: str,
+        failure: dict[str, Any] | None = None,
+        decision: str | None = None,
+    ) -> None:
+        about = {"ended": at, "outcome": outcome, "failure": failure, "decision": decision}
+        self.attempts[-1] |= about
+
+
+def new_attempt(number: int, at: float) -> dict[str, Any]:
+    empty = dict.fromkeys(("ended", "failure", "decision", "delay"))
+    return {"number": number, "began": at, "outcome": "running", **empty}
+
+
+def judge(error: BaseException) -> tuple[str, str, str]:
+    """Outcome, verdict and reason of a call that ended without a result."""
+    if not isinstance(error, ToolkeepError):
+        cancelled = isinstance(error, asyncio.CancelledError)
+        outcome = "cancelled" if cancelled else "failed"
+        said = "its caller cancelled it" if cancelled else type(error).__name__
+        return outcome, "unknown", f"{said}; it may have run"
+    if isinstance(error, InvalidResult | InputNotGiven):
+        outcome = "failed" if isinstance(error, InvalidResult) else "input needed"
+        return outcome, "ran", str(error)
+    failure = error.failure
+    parts = [failure.message if failure else str(error)]
+    parts += [f"not sent again: {error.no_retry_reason}"] if error.no_retry_reason else []
+    reason = "; ".join(parts)
+    match error.delivery:
+        case Delivery.ANSWERED:
+            return "rejected", "unknown", f"the server answered with an error: {reason}"
+        case Delivery.UNKNOWN:
+            return "failed", "unknown", reason
+        case _:
+            return "failed", "did not run", reason
+
+
+@dataclass(slots=True)
+class Question:
+    """A question of a server, as long as an answer counts."""
+
+    id: str
+    event: InputNeeded
+
+    def as_dict(self, redact: Callable[[Any], Any], *, values: bool) -> dict[str, Any]:
+        event = self.event
+        params, _ = cut_json(redact(event.params), 64 * 1024)
+        return {
+            "id": self.id,
+            "server": event.server,
+            "tool": cut_text(event.tool, MAX_NAME),
+            "call": event.call_id,
+            "principal": event.context.principal if event.context else None,
+            "method": event.method,
+            "params": params if values else mask(params),
+            "at": event.at,
+            "answer_required": event.answer_required,
+        }
+
+
+@dataclass(slots=True)
+class Change:
+    """One change of the catalogue."""
+
+    id: int
+    at: float
+    since: float | None
+    server: str
+    kind: str
+    change: str
+    name: str
+    revision: int
+    before: Kept | None
+    after: Kept | None
+
+    def as_dict(self, *, whole: bool = False) -> dict[str, Any]:
+        names = ("id", "at", "since", "server", "kind", "change", "name", "revision")
+        facts = {name: getattr(self, name) for name in names}
+        if not whole:
+            return facts
+        before, after = (one.shown() if one else None for one in (self.before, self.after))
+        return {**facts, "before": before, "after": after}
+
+
+@dataclass(slots=True)
+class Gap:
+    """What a viewer will never see."""
+
+    missed: int | None
+    reason: str
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a viewer does not know yet."""
+
+    version: int
+    gap: Gap | None
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+    is_complete: bool = True
+    """Whether there was room for all of it."""
+
+
+class Recorder:
+    """Records one runtime, from its first viewer until the runtime closes. One for each opening of
+    a runtime: `runtime.component(Recorder)`."""
+
+    def __init__(self) -> None:
+        self.instance = secrets.token_hex(8)
+        """Differs after a restart of the process or the runtime."""
+        self.version = 0
+        self.since: float | None = None
+        """Since when calls are recorded; None: they are not."""
+        self.is_closed = False
+        self.console_calls: dict[str, asyncio.Task[Any]] = {}
+        """Running calls that were made in the console."""
+        self.calls: OrderedDict[str, CallRecord] = OrderedDict()
+        """By id, in the order of their last change."""
+        self.changes: deque[Change] = deque(maxlen=MAX_CHANGES)
+        self.ticks: deque[dict[str, Any]] = deque(maxlen=MAX_TICKS)
+        self.wire = Wire(self.next_version)
+        self._questions: dict[str, Question] = {}
+        self._questions_version = self._tracing_version = 0
+        self._servers_version = self._tick_version = self._revision_version = 0
+        self._servers: list[dict[str, Any]] = []
+        self._notes: deque[tuple[int, dict[str, Any]]] = deque(maxlen=MAX_NOTES)
+        self._evicted: deque[int] = deque(maxlen=10 * MAX_CALLS)
+        self._value_size = 0
+        self._resumed_at = 0
+        """The version at which recording began again."""
+        self._numbers = 0
+        self._catalogue: Catalogue | None = None
+        self._last_seen = 0.0
+        self._runtime: Runtime | None = None
+        self._observation: Observation | None = None
+        self._viewers = 0
+        self._ticker: asyncio.Task[None] | None = None
+        self._stopping: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Recorder, {len(self.calls)} calls, {self._viewers} viewers>"
+
+    def next_version(self) -> int:
+        self.version += 1
+        self._changed.set()
+        return self.version
+
+    # -- viewers --------------------------------------------------------------------------------
+
+    @contextmanager
+    def viewing(self, runtime: Runtime) -> Generator[None]:
+        """Record while the block runs, and for `LINGER` seconds after the last one."""
+        if self._stopping is not None:
+            self._stopping.cancel()
+            self._stopping = None
+        self._viewers += 1
+        try:
+            self._start(runtime)
+            yield
+        finally:
+            self._viewers -= 1
+            if not self._viewers and not self.is_closed:
+                loop = asyncio.get_running_loop()
+                self._stopping = loop.call_later(LINGER, self.stop)
+
+    def _start(self, runtime: Runtime) -> None:
+        if self._observation is not None or self.is_closed:
+            return
+        self._runtime, self.since = runtime, time()
+        self._resumed_at = self.next_version()
+        if self._catalogue is not None:
+            missed = compare_catalogues(self._catalogue, runtime.catalogue)
+            self._add_changes(missed, runtime.catalogue, since=self._last_seen)
+        self._catalogue = runtime.catalogue
+        self._observation = runtime.observe(self)
+        self._look()
+        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+
+    def stop(self) -> None:
+        """End the recording. What was recorded stays, without the calls that still run."""
+        self._stopping, observation, self._observation = None, self._observation, None
+        if observation is None:
+            return
+        observation.close()
+        assert self._runtime is not None
+        for server in tuple(self.wire.servers):
+            self.trace(server, on=False)
+        self.since, self._last_seen = None, time()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for record in [each for each in self.calls.values() if each.ended is None]:
+            self._drop(record)
+        self._questions.clear()
+        self._runtime = None
+
+    async def aclose(self) -> None:
+        """End with the runtime: the viewers are told."""
+        self.is_closed = True
+        tasks = [*self.console_calls.values(), *((self._ticker,) if self._ticker else ())]
+        if self._stopping is not None:
+            self._stopping.cancel()
+        if self._runtime is not None:
+            self.stop()
+        for task in tasks:
+            task.cancel()
+        self._changed.set()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def wait_changed(self, version: int, timeout: float) -> None:
+        """Return once there is something after this version, or the time has passed."""
+        try:
+            async with asyncio.timeout(timeout):
+                while self.version <= version and not self.is_closed:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return
+
+    # -- what a viewer gets ---------------------------------------------------------------------
+
+    def batch(self, after: int, *, values: bool, most: int = 250) -> Batch:
+        """What has changed since version `after`; 0: everything that is kept."""
+        batch = Batch(self.version, self._gap(after))
+        calls = self._calls_since(after)
+        if len(calls) > most:
+            calls, batch.is_complete = calls[:most], False
+            batch.version = calls[-1].version
+        data: dict[str, Any] = {"calls": [call.as_dict() for call in calls]} if calls else {}
+        batch.data = data
+        if not batch.is_complete:
+            return batch
+        if self._servers_version > after:
+            data["servers"] = self._servers
+        if self._tick_version > after and self.ticks:
+            data["tick"] = self.ticks[-1]
+        if self._questions_version > after:
+            data["questions"] = self.questions(values=values)
+        if self._tracing_version > after:
+            data["tracing"] = sorted(self.wire.servers)
+        if self._revision_version > after and self._catalogue is not None:
+            data["revision"] = self._catalogue.revision
+        if notes := [note for version, note in self._notes if version > after]:
+            data["notes"] = notes
+        if exchanges := self.wire.changed_since(after):
+            data["wire"] = [each.as_dict(limit=4096, values=values) for each in exchanges]
+        return batch
+
+    def _calls_since(self, after: int) -> list[CallRecord]:
+        found: list[CallRecord] = []
+        for record in reversed(self.calls.values()):
+            if record.version <= after:
+                break
+            found.append(record)
+        return found[::-1]
+
+    def _gap(self, after: int) -> Gap | None:
+        if not after:
+            return None
+        if after < self._resumed_at and self._resumed_at > 1:
+            return Gap(None, "away")
+        missed = 0
+        for version in reversed(self._evicted):
+            if version <= after:
+                break
+            missed += 1
+        return Gap(missed, "slow") if missed else None
+
+    def questions(self, *, values: bool) -> list[dict[str, Any]]:
+        """The questions that wait for an answer."""
+        waiting = (each for each in self._questions.values() if each.event.is_open)
+        return [each.as_dict(self._redact(each.event.server), values=values) for each in waiting]
+
+    def question(self, number: str) -> InputNeeded | None:
+        found = self._questions.get(number)
+        return found.event if found else None
+
+    def trace(self, server: str, *, on: bool) -> None:
+        """Begin or end the trace of a server. Raises `UnknownServer`."""
+        if self._runtime is None:
+            return
+        try:
+            self.wire.trace(self._runtime, server, on=on)
+        finally:
+            self._tracing_version = self.next_version()
+
+    # -- recording ------------------------------------------------------------------------------
+
+    def __call__(self, event: Event) -> None:
+        """The observer."""
+        match event:
+            case InputNeeded():
+                self._add_question(event)
+                if event.call_id:
+                    self._add_call_event(event)
+            case CallEvent():
+                self._add_call_event(event)
+            case CatalogueChanged():
+                self._on_catalogue_changed(event)
+                self._add_note(event)
+            case _:
+                self._add_note(event)
+
+    def _add_call_event(self, event: CallEvent) -> None:
+        record = self.calls.get(event.call_id)
+        if record is None:
+            record = self.calls[event.call_id] = CallRecord(event)
+        before = record.size
+        record.add(event, self._redact(event.server))
+        record.console = record.console or event.call_id in self.console_calls
+        record.version = self.next_version()
+        self.calls.move_to_end(event.call_id)
+        self._value_size += record.size - before
+        while len(self.calls) > MAX_CALLS or self._value_size > MAX_VALUES:
+            self._evict()
+
+    def _redact(self, server: str) -> Redact:
+        assert self._runtime is not None
+        return partial(self._runtime.redact, server)
+
+    def mark_console(self, call_id: str, task: asyncio.Task[Any]) -> None:
+        """This call was made in the console."""
+        self.console_calls[call_id] = task
+        task.add_done_callback(lambda _: self.console_calls.pop(call_id, None))
+        if record := self.calls.get(call_id):
+            record.console, record.version = True, self.next_version()
+            self.calls.move_to_end(call_id)
+
+    def _evict(self) -> None:
+        """Drop the call whose last change is the oldest; one that has ended, if there is one."""
+        ended = (each for each in self.calls.values() if each.ended is not None)
+        record = next(ended, None) or next(iter(self.calls.values()))
+        self._evicted.append(record.version)
+        self._drop(record)
+
+    def _drop(self, record: CallRecord) -> None:
+        del self.calls[record.call_id]
+        self._value_size -= record.size
+
+    def _add_question(self, event: InputNeeded) -> None:
+        if not event.is_open or len(self._questions) >= MAX_QUESTIONS:
+            return
+        number = secrets.token_hex(8)
+        self._questions[number] = Question(number, event)
+        self._questions_version = self.next_version()
+
+    def prune_questions(self) -> None:
+        """Drop the questions that were answered, or whose call is over."""
+        over = [each.id for each in self._questions.values() if not each.event.is_open]
+        for number in over:
+            del self._questions[number]
+        if over:
+            self._questions_version = self.next_version()
+
+    def _add_note(self, event: Event) -> None:
+        self._numbers += 1
+        text = cut_text(server_text(event), MAX_REASON)
+        note = {"id": self._numbers, "at": event.at, "server": event.server, "kind": event.kind}
+        self._notes.append((self.next_version(), {**note, "text": text}))
+
+    # -- the catalogue --------------------------------------------------------------------------
+
+    def _on_catalogue_changed(self, event: CatalogueChanged) -> None:
+        if self._runtime is None:
+            return
+        self._add_changes(event.changes, self._runtime.catalogue, server=event.server)
+        self._catalogue = self._runtime.catalogue
+        self._revision_version = self.next_version()
+
+    def _add_changes(
+        self,
+        changes: CatalogueChanges,
+        new: Catalogue,
+        *,
+        server: str = "",
+        since: float | None = None,
+    ) -> None:
+        old, left = self._catalogue, MAX_CHANGES_AT_ONCE
+        for kind in ("tools", "prompts", "resources", "templates"):
+            names, found = getattr(changes, kind), Definitions(kind, old, new)
+            for change in ("added", "removed", "changed"):
+                for name in getattr(names, change)[:left]:
+                    before, after = found.before.get(name), found.after.get(name)
+                    of = server or (after or before or _NOWHERE).server
+                    self._numbers += 1
+                    facts = (self._numbers, time(), since, of, kind, change, name, new.revision)
+                    self.changes.append(Change(*facts, _kept(before), _kept(after)))
+                    left -= 1
+
+    def changed_at(self) -> dict[tuple[str, str], float]:
+        """When an item of the catalogue was last seen to change, by kind and name."""
+        return {(each.kind, each.name): each.at for each in self.changes}
+
+    # -- servers --------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            try:
+                self.prune_questions()
+                self._look()
+            except Exception:
+                logger.exception("the console could not look at the servers")
+
+    def _look(self) -> None:
+        """Look at the servers, and count the last second."""
+        if self._runtime is None:
+            return
+        before = {each["name"]: each for each in self._servers}
+        traced = self.wire.servers
+        servers = [
+            server_json(one, self._redact(one.name), traced=one.name in traced)
+            for one in self._runtime.servers
+        ]
+        if servers == self._servers:
+            if self.ticks and not self.ticks[-1]["servers"]:
+                return  # nothing happens: no tick either
+        else:
+            self._servers, self._servers_version = servers, self.next_version()
+        counts = {
+            each["name"]: activity(before[each["name"]], each)
+            for each in servers
+            if each["name"] in before
+        }
+        active = {name: count for name, count in counts.items() if any(count.values())}
+        self.ticks.append({"at": time(), "servers": active})
+        self._tick_version = self.next_version()
+
+
+def activity(before: dict[str, Any], now: dict[str, Any]) -> dict[str, int]:
+    """The calls and errors between two looks at a server."""
+
+    def more(*names: str) -> int:
+        return max(sum(now[name] - before[name] for name in names), 0)
+
+    errors = more("failed", "tool_errors")
+    return {"calls": more("calls"), "errors": errors, "in_flight": now["in_flight"]}
+
+
+class Definitions:
+    """The items of one kind, by name, in two catalogues."""
+
+    def __init__(self, kind: str, old: Catalogue | None, new: Catalogue) -> None:
+        self.before = {one.name: one for one in getattr(old, kind)} if old else {}
+        self.after = {one.name: one for one in getattr(new, kind)}
+
+
+class _Nowhere:
+    server = ""
+
+
+_NOWHERE = _Nowhere()
+
+
+def _kept(item: Any) -> Kept | None:
+    return None if item is None else Kept(cut_json(definition_json(item), 64 * 1024)[0])
