@@ -21,14 +21,15 @@ from toolkeep.cli import config
 from toolkeep.cli.call import call
 from toolkeep.cli.check import check
 from toolkeep.cli.config_import import add_server, import_servers
+from toolkeep.cli.console import console
 from toolkeep.cli.errors import run
 from toolkeep.cli.list import prompts, resources, servers, tools
 from toolkeep.cli.login import auth, login, logout
 from toolkeep.cli.new_server import new_server
 from toolkeep.cli.read import prompt, read
 from toolkeep.cli.run import run_program
-from toolkeep.cli.source import SOURCE_OPTIONS, ServerSource
 from toolkeep.cli.serve import serve
+from toolkeep.cli.source import SOURCE_OPTIONS, ServerSource
 from toolkeep.cli.watch import watch
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
@@ -138,9 +139,9 @@ add(app, login)
 add(app, logout)
 add(app, auth)
 add(app, watch)
-add(app, new_server, "new-server", json=False)
 add(app, console)
 add(app, serve, json=False)
+add(app, new_server, "new-server", json=False)
 app.add_typer(config_app, name="config")
 add(config_app, config.show)
 add(config_app, config.path)
