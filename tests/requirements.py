@@ -126,6 +126,9 @@ REQUIREMENTS: dict[str, str] = {
     # Gateway
     "W4": "Keys and JWTs say who calls; all else is refused with what a client needs to log in.",
     "W5": "Profiles, rates, audit and metrics: what is shown, how often it is called, who did it.",
+    "W6": "A gateway on standard streams serves both eras to one client, and ends with its input.",
+    "W7": "A gateway that is stopped or restarted loses no call, and it follows edits.",
+    "W8": "One process runs a program for all; if it dies, only calls in flight are unknown.",
 }
 
 IN_DOCSTRING = re.compile(r"\[([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)\]")

@@ -21,7 +21,7 @@ from toolkeep.state import MemoryStore
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 from toolkeep.testing.scripted import ScriptedProgram
 
-pytestmark = [pytest.mark.requirement("W4"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.requirement("W8"), pytest.mark.timeout(60)]
 BOUND = 30.0
 OWNER = Path(__file__).with_name("program_owner.py")
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolkeep.cli.errors import FAILED, OK, USAGE, UsageError, debugging
+from toolkeep.cli.errors import FAILED, INTERRUPTED, OK, USAGE, UsageError, debugging
 from toolkeep.cli.output import Output
 from toolkeep.cli.source import NO_SERVERS, ServerSource, add_headers, request_approvals
 from toolkeep.errors import ConfigError
@@ -43,7 +43,7 @@ REQUIRED = ("cryptography", "jwt", "starlette", "uvicorn")
 BACKLOG = 2048
 LAST_REQUESTS = 1.0
 """Seconds for which a connection may be idle in a drain: a request may be on its way."""
-RESTART_PAUSE, RESTART_PAUSE_MAX = 1.0, 10.0
+RESTART_PAUSE, RESTART_PAUSE_MAX = 0.5, 10.0
 """Seconds before a worker that died is replaced; doubled while they die at once."""
 SHORT_LIFE = 10.0
 """Seconds of life below which a worker died at once."""
@@ -80,6 +80,10 @@ def serve(
         int,
         typer.Option(metavar="N", min=1, max=MAX_WORKERS, help="Serve with so many processes."),
     ] = 1,
+    console: Annotated[
+        bool,
+        typer.Option("--console", help="Show the servers and calls on a page of this machine."),
+    ] = False,
     profile: Annotated[
         str,
         typer.Option(
@@ -106,7 +110,10 @@ def serve(
         raise UsageError("--stdio serves one client: give it without --host, --port and --workers")
     if profile and not stdio:
         raise UsageError(f"--profile is for --stdio: over HTTP, use the path /mcp/{profile}")
+    if console and workers > 1:
+        raise UsageError("--console shows one process: give it without --workers")
     plan = _plan(output, source, host, port)
+    plan.with_console = console
     if stdio:
         return _serve_stdio(plan, profile)
     listener = _listen(plan.settings.host, plan.settings.port)
@@ -125,6 +132,7 @@ class Plan:
     settings: GatewaySettings
     options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Further options of the runtime."""
+    with_console: bool = False
     parent: int | None = None
     """In a worker: a descriptor that ends with the parent."""
     is_quiet: bool = False
@@ -274,6 +282,9 @@ async def _serve_stdio(plan: Plan, profile: str) -> int:
     async with _stop_signals(plan) as stopping:
         gateway = _make_gateway(plan)
         with _following_edits(plan, gateway):
+            if plan.with_console:
+                await gateway.runtime.connect()
+                await _show_console(plan, gateway.runtime)
             await serve_stdio(gateway, streams, profile=profile, stopping=stopping)
     return OK
 
@@ -295,7 +306,7 @@ async def _serve_http(plan: Plan, listener: socket.socket) -> int:
         await gateway.start()
         try:
             with _following_edits(plan, gateway):
-                _announce(plan, listener, gateway.runtime)
+                await _announce(plan, listener, gateway.runtime)
                 await _run_http(gateway, listener, stopping)
         finally:
             await gateway.stop()
@@ -372,7 +383,7 @@ async def _drain(gateway: Gateway, server: Any) -> None:
     await gateway.runtime.hand_over(max(ends - loop.time(), 1.0))
 
 
-def _announce(plan: Plan, listener: socket.socket, runtime: Runtime) -> None:
+async def _announce(plan: Plan, listener: socket.socket, runtime: Runtime) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
     more = [f"{url}/{name}" for name in plan.settings.profiles]
@@ -382,8 +393,16 @@ def _announce(plan: Plan, listener: socket.socket, runtime: Runtime) -> None:
         if one.error is not None:
             plan.note(f"  {one.name} is {one.health.value}: {one.error}")
     plan.note(f"callers: {_callers(plan.settings)}")
+    await _show_console(plan, runtime)
     if not plan.follows_edits and not plan.source.is_one_server:
         plan.note("edits of the configuration are not followed: that needs toolkeep[watch]")
+
+
+async def _show_console(plan: Plan, runtime: Runtime) -> None:
+    if plan.with_console:
+        from toolkeep.cli.console import show_console
+
+        await show_console(runtime, plan.output)
 
 
 def _callers(settings: GatewaySettings) -> str:
@@ -412,10 +431,19 @@ def _serve_with_workers(
     parent = Workers(count)
     if parent.run():
         plan.parent, plan.is_quiet = parent.life, parent.number > 0
-        return _serve_http(plan, listener)
+        return _run_worker(plan, listener)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
     return parent.code
+
+
+async def _run_worker(plan: Plan, listener: socket.socket) -> int:
+    """Ends the process without its finalizers: after a fork they take seconds."""
+    code = INTERRUPTED
+    with contextlib.suppress(asyncio.CancelledError):
+        code = await _serve_http(plan, listener)
+    sys.stderr.flush()
+    os._exit(code)
 
 
 class Workers:

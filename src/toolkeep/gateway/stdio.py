@@ -14,7 +14,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mcp_types import PROTOCOL_VERSION_META_KEY
 from pydantic_core import to_json
 
-from toolkeep._tasks import finish_or_cancel
+from toolkeep._tasks import BackgroundTasks, finish_or_cancel
 from toolkeep._transport.base import Attempt, OversizedMessage, WireFault
 from toolkeep._transport.framing import LineDecoder
 from toolkeep._transport.jsonrpc import as_request_id, canonical_id, decode_messages
@@ -52,7 +52,7 @@ MAX_UNREAD = 1000
 """Messages that are read and not handled yet, before reading pauses."""
 END_GRACE = 1.0
 """Seconds for running requests after the end of the input: `printf … | toolkeep serve --stdio`."""
-OPEN_WITHIN = 3.0
+OPEN_WITHIN = 2.0
 """Seconds that a handshake waits for slow servers. Lists and calls wait until all are open."""
 OPENING_METHODS = ("initialize", "server/discover", "ping")
 """What is answered before all servers are open."""
@@ -140,7 +140,7 @@ class _Pipe:
         self._ask_ids = itertools.count(1)
         self._outgoing: asyncio.Queue[bytes] = asyncio.Queue()
         self._outgoing_bytes = 0
-        self._listening = ExitStack()
+        self._listening, self._background = ExitStack(), BackgroundTasks()
         self._writer = ThreadedPipeWriter(target)
         self._reader = ThreadedPipeReader(source, self._on_data, lambda: self._put(None))
 
@@ -162,6 +162,7 @@ class _Pipe:
             for task in (*self._running.values(), *works):
                 task.cancel()
             await asyncio.wait((*self._running.values(), *works))
+            self._background.cancel()
             self._listening.close()
             self._reader.close()
             self._writer.finish()
@@ -228,15 +229,11 @@ class _Pipe:
                 task.cancel()
             return
         if self._peer is not None:
-            self._spawn(self._gateway.server.notified(method, params or {}, self._peer))
+            self._background.start(self._notified(method, params or {}, self._peer))
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        async def run() -> None:
-            await asyncio.wait((self._opened,))
-            await work
-
-        key = f"notified-{next(self._ask_ids)}"
-        self._keep(key, asyncio.get_running_loop().create_task(run(), context=Context()))
+    async def _notified(self, method: str, params: Json, peer: Peer) -> None:
+        await asyncio.wait((self._opened,))
+        await self._gateway.server.notified(method, params, peer)
 
     # -- requests -------------------------------------------------------------------------------
 
