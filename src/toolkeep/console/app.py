@@ -8,6 +8,8 @@ that the servers were given. It never opens a connection of its own.
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
 import json
 import logging
 import os
@@ -16,7 +18,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from time import time
 from typing import Any, Literal, cast
@@ -24,7 +26,7 @@ from typing import Any, Literal, cast
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -114,7 +116,9 @@ class Console:
         self.token = token or secrets.token_urlsafe(32)
         """What opens the page."""
         self._guard = Guard(self.token, authenticate)
-        self._streams, self._is_closed = 0, False
+        self._streams: list[Recorder] = []
+        """What each open stream reads from."""
+        self._is_closed = False
         self._validators: OrderedDict[int, tuple[Any, SchemaValidator]] = OrderedDict()
         routes = [
             Route("/", self._index),
@@ -138,8 +142,8 @@ class Console:
     def close(self) -> None:
         """End the event streams: the server of the page ends."""
         self._is_closed = True
-        if self._streams:
-            self._recorder.next_version()
+        for recorder in self._streams:
+            recorder.next_version()  # wakes its viewers
 
     def link(self, url: str) -> str:
         """The link that opens the page, for the URL at which it is served. Keep it secret."""
@@ -244,11 +248,7 @@ class Console:
             self._guard.check_origin(request)
         except Refused as refused:
             return self._error_response(refused)
-        path = STATIC / name
-        media_type = MEDIA_TYPES.get(path.suffix)
-        if media_type is None or path.parent != STATIC or not path.is_file():
-            return self._error_response(Refused(404, "NotFound", "there is no such file"))
-        return FileResponse(path, media_type=media_type, headers={"cache-control": "no-cache"})
+        return static_file(request, name)
 
     async def _log_in(self, request: Request, body: Body) -> Response:
         return self._guard.log_in(request, body.get("token"))
@@ -260,7 +260,7 @@ class Console:
             self._guard.check_origin(request)
             await self._guard.check_login(request)
             recorder = self._recorder
-            if self._streams >= MAX_STREAMS:
+            if len(self._streams) >= MAX_STREAMS:
                 raise Refused(429, "TooMany", "too many pages are open")
         except Exception as error:
             return self._error_response(error)
@@ -278,7 +278,7 @@ class Console:
         version = int(number) if resumed else 0
         loop = asyncio.get_running_loop()
         end = loop.time() + STREAM_SECONDS
-        self._streams += 1
+        self._streams.append(recorder)
         try:
             with recorder.viewing(self._runtime):
                 hello = {"process": self._process(recorder), "resumed": resumed}
@@ -302,7 +302,7 @@ class Console:
                 if recorder.is_closed or self._is_closed:
                     yield sse("end", {"reason": "closing"})
         finally:
-            self._streams -= 1
+            self._streams.remove(recorder)
 
     def _process(self, recorder: Recorder) -> dict[str, Any]:
         return {
@@ -562,6 +562,28 @@ class Console:
             case _:
                 raise Refused(400, "BadRequest", "give an action (accept, decline) or a result")
         return Response(status_code=204)
+
+
+@lru_cache(maxsize=64)
+def _packed(name: str, changed: int) -> tuple[bytes, str]:
+    """A file of the page, compressed, and its ETag."""
+    whole = (STATIC / name).read_bytes()
+    return gzip.compress(whole), f'"{hashlib.sha256(whole).hexdigest()[:32]}"'
+
+
+def static_file(request: Request, name: str) -> Response:
+    path = STATIC / name
+    media_type = MEDIA_TYPES.get(path.suffix)
+    if media_type is None or path.parent != STATIC or not path.is_file():
+        return PlainTextResponse("there is no such file", status_code=404)
+    packed, tag = _packed(name, path.stat().st_mtime_ns)
+    headers = {"cache-control": "no-cache", "etag": tag, "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(gzip.decompress(packed), media_type=media_type, headers=headers)
+    headers["content-encoding"] = "gzip"
+    return Response(packed, media_type=media_type, headers=headers)
 
 
 Body = dict[str, Any]

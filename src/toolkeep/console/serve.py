@@ -38,11 +38,24 @@ class _Uvicorn(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self.is_listening = asyncio.Event()
+        self.is_listening, self._ended = asyncio.Event(), asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ended.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.is_listening.set()
+
+    async def main_loop(self) -> None:
+        """Like uvicorn's, which wakes ten times as often."""
+        seconds = 0
+        while not await self.on_tick(10 * seconds):
+            seconds += 1
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._ended.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -104,7 +117,8 @@ class ConsoleServer:
         task, server, console = self._task, self._server, self._console
         if task is None or server is None or console is None:
             return
-        self._task, server.should_exit = None, True
+        self._task = None
+        server.end()
         console.close()
         try:
             await asyncio.wait((task,), timeout=CLOSE_TIMEOUT + 1)
