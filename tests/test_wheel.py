@@ -128,6 +128,14 @@ def test_the_wheel_holds_the_package_and_its_licence_only(installed: Installed):
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 
+def test_the_page_of_the_console_is_in_the_wheel(installed: Installed):
+    names = set(zipfile.ZipFile(installed.wheel).namelist())
+    page = ROOT / "src/toolkeep/console/static"
+    files = {f"toolkeep/console/static/{path.name}" for path in page.iterdir()}
+    assert "toolkeep/console/static/index.html" in files
+    assert files <= names
+
+
 def test_the_core_needs_no_sdk_and_names_the_extra_for_servers_in_this_process(
     installed: Installed,
 ):

@@ -5,6 +5,8 @@ The page and its link stay on this machine. `show_console` also serves `toolkeep
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 import webbrowser
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,7 +57,8 @@ async def console(
         if not no_browser:
             # Some browsers are programs that run until they are closed.
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
-        await server.wait_closed()
+        with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C is the usual end
+            await server.wait_closed()
     return OK
 
 
