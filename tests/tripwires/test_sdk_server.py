@@ -13,7 +13,6 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from fastmcp import FastMCP
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.shared._context_streams import create_context_streams
@@ -82,6 +81,8 @@ def test_a_server_of_functions_has_a_low_level_one_underneath() -> None:
 
 async def test_a_server_of_fastmcp_has_one_underneath_and_a_lifespan_around_it() -> None:
     """`_resolve_server`, `_outer_lifespan` and `is_local_server` reach for these (FastMCP 4.1)."""
+    from fastmcp import FastMCP  # `make test-lowest` is without it
+
     server = FastMCP("kit")
     assert isinstance(server._mcp_server, Server)
     for _ in range(2):

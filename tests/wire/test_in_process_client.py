@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from fastmcp import Context as FastMCPContext
-from fastmcp import FastMCP
 from mcp.server import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import INTERNAL_ERROR
@@ -113,6 +111,9 @@ async def test_a_low_level_server_is_a_server(mode: Literal["auto", "legacy"], e
 @modes
 @pytest.mark.requirement("S13")
 async def test_a_server_of_fastmcp_is_a_server(mode: Literal["auto", "legacy"], era: str):
+    from fastmcp import Context as FastMCPContext  # `make test-lowest` is without it
+    from fastmcp import FastMCP
+
     life, asked = Life(), asyncio.Event()
     server = FastMCP("notes", lifespan=life)
 
@@ -146,6 +147,8 @@ async def test_a_server_of_fastmcp_is_a_server(mode: Literal["auto", "legacy"], 
 
 
 async def test_a_runtime_and_a_mapping_take_a_server_of_fastmcp():
+    from fastmcp import FastMCP
+
     server = FastMCP("Notes of all")
     server.tool(add)
     assert Client(server).name == "Notes-of-all"
