@@ -344,7 +344,8 @@ class ConnectionManager:
         program, options = self._options.shared_program, self._options
         if program is None:
             return factory
-        from toolkeep._transport.shared_program import ProgramIdentity, SharedProgramFactory
+        from toolkeep._transport.forwarding import SharedProgramFactory
+        from toolkeep._transport.shared_program import ProgramIdentity
 
         identity = ProgramIdentity(options.identity_key, options.principal)
         return SharedProgramFactory(program, factory, identity)

@@ -25,26 +25,19 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
-from mcp_types import ErrorData, RequestId
+from mcp_types import ErrorData
 from pydantic import RootModel
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from toolkeep._rules.classify import Evidence, FaultKind
-from toolkeep._rules.recovery import TransportKind
-from toolkeep._tasks import BackgroundTasks
 from toolkeep._transport.base import (
-    NO_HEADERS,
     Attempt,
     ErrorReply,
     InboundHandler,
-    OnLost,
-    Transport,
-    TransportFactory,
     WireFault,
     connection_fault,
 )
@@ -52,7 +45,7 @@ from toolkeep._transport.jsonrpc import RpcExchange, parse_result
 from toolkeep._transport.redaction import redact_evidence
 from toolkeep.config import ServerSpec
 from toolkeep.errors import Delivery, FailureKind, StoreUnavailable, ToolkeepError
-from toolkeep.state.shared import SharedState, name_of
+from toolkeep.state.shared import COOLDOWN, SharedState, name_of
 from toolkeep.state.store import MAX_VALUE
 
 logger = logging.getLogger("toolkeep.transport")
@@ -77,11 +70,6 @@ MAX_FORWARDED = 1000
 MAX_REVOKED = 10_000
 MAX_MESSAGE = MAX_VALUE - 1024
 
-_LISTEN = "subscriptions/listen"
-_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-_NOT_FORWARDED = ("notifications/cancelled", _ACKNOWLEDGED)
-_SUBSCRIPTION_ID_KEY = "io.modelcontextprotocol/subscriptionId"
-
 Message = dict[str, Any]
 
 
@@ -98,6 +86,22 @@ Run = Callable[[ProgramIdentity, str, dict[str, Any] | None, Attempt], Awaitable
 raises `ToolkeepError`."""
 
 
+class Member(Protocol):
+    """A transport of this process to the program."""
+
+    def hear(self, key: str | None, method: str, params: Mapping[str, Any] | None) -> None:
+        """The owner has passed on a notification for the session of this identity."""
+        ...
+
+    def lose(self, reason: str) -> None:
+        """The process that ran the program does so no longer."""
+        ...
+
+    async def stop_program(self, reason: str) -> None:
+        """This process is no longer the owner."""
+        ...
+
+
 class _Answer(RootModel[dict[str, Any]]):
     """A result that another process gave, as it is."""
 
@@ -111,7 +115,7 @@ class SharedProgram:
         self.id = uuid.uuid4().hex
         # Two applications with one store may give different programs the same name.
         self._name = name_of("program", spec.name, spec.command, spec.args)
-        self._transports: weakref.WeakSet[SharedProgramTransport] = weakref.WeakSet()
+        self._transports: weakref.WeakSet[Member] = weakref.WeakSet()
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._listening: asyncio.Task[None] | None = None
@@ -135,7 +139,7 @@ class SharedProgram:
 
     # -- which process runs it ------------------------------------------------------------------
 
-    async def enter(self, transport: SharedProgramTransport) -> str:
+    async def enter(self, transport: Member) -> str:
         """The id of the process that runs the program; empty: this one does. Waits until there is
         one: the caller sets the time limit. Raises `WireFault`."""
         try:
@@ -290,22 +294,25 @@ class SharedProgram:
         await ready
 
     async def _listen(self, ready: asyncio.Future[None]) -> None:
-        try:
-            store = self._state.store
-            assert store is not None
-            async with (
-                store.subscribe(f"{self._name}:{self.id}") as own,
-                store.subscribe(self._name) as common,
-            ):
-                ready.set_result(None)
-                await _first_of(self._read(own), self._read(common))
-        except Exception as error:
-            problem = f"its messages cannot be received ({type(error).__name__})"
+        """Receive messages until cancelled; go on after a failure of the store."""
+        store, error = self._state.store, None
+        assert store is not None
+        while True:
+            try:
+                async with (
+                    store.subscribe(f"{self._name}:{self.id}") as own,
+                    store.subscribe(self._name) as common,
+                ):
+                    if not ready.done():
+                        ready.set_result(None)
+                    await _first_of(self._read(own), self._read(common))
+            except Exception as raised:
+                error = raised
             if not ready.done():
-                ready.set_exception(StoreUnavailable(problem, store=repr(self._state.store)))
-        finally:
-            if not ready.done():
-                ready.cancel()
+                problem = f"messages cannot be received ({type(error).__name__})"
+                ready.set_exception(StoreUnavailable(problem, store=repr(store)))
+                return
+            await asyncio.sleep(COOLDOWN)
 
     async def _read(self, messages: Any) -> None:
         async for body in messages:
@@ -369,8 +376,9 @@ class SharedProgram:
             is_there = await self._knock()
         except StoreUnavailable as error:
             raise connection_fault(f"the store is down: {error.problem}", attempt) from None
-        if not is_there or attempt.revoked:
+        if not is_there:
             self._lose_owner("the process that ran the program does not answer")
+        if not is_there or attempt.revoked:
             raise connection_fault("the process that runs the program does not answer", attempt)
         owner = self._owner
         waiting = self._waiting[request_id] = _Waiting(self, owner, exchange, handler)
@@ -666,172 +674,3 @@ async def _first_of(*works: Coroutine[Any, Any, Any]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-
-
-# -- the transports -----------------------------------------------------------------------------
-
-
-class _Tap:
-    """Passes the program's notifications on to the other processes, too."""
-
-    def __init__(
-        self, handler: InboundHandler, program: SharedProgram, identity: ProgramIdentity
-    ) -> None:
-        self._handler, self._program, self._identity = handler, program, identity
-
-    async def on_request(
-        self, method: str, params: Mapping[str, Any] | None, attempt: Attempt
-    ) -> Mapping[str, Any]:
-        return await self._handler.on_request(method, params, attempt)
-
-    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
-        await self._handler.on_notification(method, params)
-        if method not in _NOT_FORWARDED:
-            self._program.broadcast(self._identity.key, method, params)
-
-
-class SharedProgramTransport:
-    """A connection to a program that one process runs for all: to the program itself where this
-    process is the owner, and otherwise to the owner."""
-
-    session_id: str | None = None
-
-    def __init__(
-        self,
-        program: SharedProgram,
-        create_own: Callable[[], Transport],
-        identity: ProgramIdentity,
-        on_lost: OnLost,
-    ) -> None:
-        """`create_own`: a transport on which this process runs the program."""
-        self._program, self._create_own, self._on_lost = program, create_own, on_lost
-        self._identity = identity
-        self._own: Transport | None = None
-        self._handler: InboundHandler | None = None
-        self._closed = asyncio.Event()
-        self._lost_because = ""
-        self.background_tasks = BackgroundTasks()
-
-    @property
-    def stray_output(self) -> str:
-        return self._own.stray_output if self._own is not None else ""
-
-    async def open(self, handler: InboundHandler) -> None:
-        owner = await self._program.enter(self)
-        self._handler = handler
-        if not owner:
-            self._own = self._create_own()
-            self.background_tasks = self._own.background_tasks
-            await self._own.open(_Tap(handler, self._program, self._identity))
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        attempt: Attempt,
-        *,
-        headers: Mapping[str, str] = NO_HEADERS,
-        request_id: RequestId | None = None,
-        cancellable: bool = True,
-    ) -> Message:
-        if self._lost_because or self._handler is None:
-            raise connection_fault(self._lost_because or "it is not open", attempt)
-        if self._own is not None:
-            options: Any = {"request_id": request_id, "cancellable": cancellable}
-            try:
-                return await self._own.request(method, params, attempt, headers=headers, **options)
-            except WireFault as fault:
-                if not self._lost_because or fault.evidence.error is not None:
-                    raise
-                raise WireFault(replace(fault.evidence, detail=self._lost_because)) from None
-        if method == _LISTEN:
-            return await self._listen(self._handler, str(request_id))
-        if method == "resources/unsubscribe":
-            return {}  # other processes may still want to hear of it
-        exchange = RpcExchange(uuid.uuid4().hex, method, attempt, headers, cancellable)
-        return await self._program.forward(self._identity, exchange, params, self._handler)
-
-    async def _listen(self, handler: InboundHandler, request_id: str) -> Message:
-        """The owner hears the program's notifications, and passes them on."""
-        changes = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
-        params = {
-            "_meta": {_SUBSCRIPTION_ID_KEY: request_id},
-            "notifications": dict.fromkeys(changes, True),
-        }
-        await handler.on_notification(_ACKNOWLEDGED, params)
-        await self._closed.wait()
-        return {}
-
-    async def notify(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        headers: Mapping[str, str] = NO_HEADERS,
-    ) -> None:
-        """The owner's own session notifies the program."""
-        if self._own is not None:
-            await self._own.notify(method, params, headers=headers)
-
-    def resume(self, session_id: str, version: str) -> None:
-        """Never called: the session ends with the program (`TransportFactory.resumable`)."""
-
-    async def listen(self, on_open: Callable[[], None]) -> None:
-        on_open()
-
-    def hear(self, key: str | None, method: str, params: Mapping[str, Any] | None) -> None:
-        """The owner has passed on a notification for the session of this identity."""
-        if self._own is None and self._handler is not None and key == self._identity.key:
-            self.background_tasks.start(self._handler.on_notification(method, params))
-
-    def lose(self, reason: str) -> None:
-        """The process that ran the program does so no longer."""
-        if self._handler is not None and not self._lost_because:
-            self._lost_because = reason
-            self._on_lost(reason)
-
-    async def stop_program(self, reason: str) -> None:
-        """This process is no longer the owner."""
-        if self._own is not None:
-            self.lose(reason)
-            await self._own.close()
-
-    def stop_replying(self) -> None:
-        if self._own is not None:
-            self._own.stop_replying()
-
-    async def terminate(self) -> None:
-        """Do nothing: the session ends with the program."""
-
-    async def close(self) -> None:
-        self._closed.set()
-        self._handler = None
-        if self._own is not None:
-            await self._own.close()
-        else:
-            self.background_tasks.cancel()
-
-
-class SharedProgramFactory:
-    """Creates the transports of one client to a program that one process runs for all."""
-
-    kind = TransportKind.DUPLEX
-    resumable = False
-    exclusive = True
-    supports_modern = True
-
-    def __init__(
-        self, program: SharedProgram, own: TransportFactory, identity: ProgramIdentity
-    ) -> None:
-        """`own`: creates transports on which this process runs the program."""
-        self._program, self._own, self._identity = program, own, identity
-
-    def create(self, on_lost: OnLost) -> Transport:
-        create_own = partial(self._own.create, on_lost)
-        return SharedProgramTransport(self._program, create_own, self._identity, on_lost)
-
-    async def probe(self) -> None:
-        """None: there is no HTTP endpoint to probe."""
-
-    def detach(self, *, forked: bool) -> None:
-        self._own.detach(forked=forked)
