@@ -120,14 +120,14 @@ class Gateway:
         self.replicas = replicas = Replicas(store)
         known = settings.limits.sessions
         self.sessions = sessions = Sessions(seal, store, replicas, max_known=known)
-        questions, self._parked = Questions(replicas), ParkedCalls(seal, replicas)
+        questions, self.parked = Questions(replicas), ParkedCalls(seal, replicas)
         self.changes = Changes(runtime)
         self._offers = _make_offers(runtime, settings)
         self.server = McpServer(
             runtime,
             self.offers,
             sessions=sessions,
-            parked=self._parked,
+            parked=self.parked,
             changes=self.changes,
             rates=CallRates(state, settings.rate),
             metrics=self.metrics,
@@ -160,7 +160,7 @@ class Gateway:
         metrics.gauge("sessions", "Sessions known to this process.", lambda: len(sessions))
         metrics.gauge("streams", "Open streams.", lambda: self.endpoint.stream_count)
         metrics.gauge("requests", "Requests in work.", lambda: self.server.in_flight)
-        metrics.gauge("parked_calls", "Calls that wait for clients.", lambda: len(self._parked))
+        metrics.gauge("parked_calls", "Calls that wait for clients.", lambda: len(self.parked))
         metrics.gauge("questions", "Questions that wait for clients.", lambda: len(questions))
 
     @property
@@ -189,7 +189,7 @@ class Gateway:
         self.draining = True
         self.changes.end_all()
         self.endpoint.stop()
-        await self._parked.stop()
+        await self.parked.stop()
         self.changes.stop()
         await self.replicas.stop()
         if self.server.audit is not None:

@@ -256,10 +256,10 @@ class HttpEndpoint:
     ) -> None:
         """Serve one request to the path of a profile."""
         headers = decode_headers(scope)
+        verb, caller = scope["method"], None
         cors: Mapping[str, str] = {}
         try:
             cors = self.check_origin(scope, headers)
-            verb = scope["method"]
             if verb == "OPTIONS" and cors:
                 await respond(send, 204, headers={**cors, **_CORS})
                 return
@@ -279,10 +279,12 @@ class HttpEndpoint:
                 await respond(send, 200, headers=cors)
         except Denied as denied:
             error = RpcError(denied.code, denied.message, status=denied.status)
+            self._server.record_refusal(None, verb, profile, denied)
             await send_error(send, error, None, {**cors, **denied.headers})
         except StoreUnavailable:
             await send_error(send, unavailable("the store cannot be used now"), None, cors)
         except RpcError as error:
+            self._server.record_refusal(caller, verb, profile, error)
             await send_error(send, error, None, cors)
 
     # -- checks before the body -----------------------------------------------------------------
@@ -363,6 +365,7 @@ class HttpEndpoint:
                     raise RpcError(HEADER_MISMATCH, text)
                 peer = (await self._session(headers, caller, profile)).peer
         except RpcError as error:
+            self._server.record_refusal(caller, str(method or "response"), profile, error)
             shown = request_id if isinstance(request_id, str | int) else None
             await send_error(send, error, shown, cors)
             return
@@ -522,7 +525,7 @@ class HttpEndpoint:
             send,
             max_bytes=self.settings.limits.stream_bytes,
             headers=[(name.encode(), value.encode()) for name, value in cors.items()],
-            prime=True,
+            prime=False if resumed else f"{_LISTEN_ID}0",
         )
         self._streams.add(stream)
         leaving = asyncio.get_running_loop().create_task(_close_when_left(receive, stream))

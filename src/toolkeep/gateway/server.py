@@ -34,6 +34,7 @@ from toolkeep.errors import (
     ToolkeepError,
 )
 from toolkeep.events import CallEvent, InputNeeded, Log, Progress
+from toolkeep.gateway.access import Caller
 from toolkeep.gateway.audit import AuditEntry, AuditLog, Outcome, call_outcome
 from toolkeep.gateway.errors import (
     FORBIDDEN,
@@ -103,7 +104,8 @@ class Record:
 
     server: str = ""
     tool: str = ""
-    outcome: Outcome = "ran"
+    outcome: Outcome | None = None
+    """None: it has not ended, or with a result."""
     error: str = ""
     arguments: Mapping[str, Any] | None = None
 
@@ -176,11 +178,10 @@ class McpServer:
             finally:
                 self._leave(peer.caller.principal, method)
         except ToolkeepError as error:
-            fault = to_rpc_error(error)
-            if method != "tools/call" or isinstance(error, RpcError):
-                record.outcome = "tool error" if isinstance(error, CallRejected) else "did not run"
-            record.error = type(error).__name__
-            raise fault from error
+            ended = "tool error" if isinstance(error, CallRejected) else "did not run"
+            record.outcome = record.outcome or ended
+            record.error = record.error or type(error).__name__
+            raise to_rpc_error(error) from error
         except asyncio.CancelledError:
             record.outcome, record.error = "unknown", "cancelled"
             raise
@@ -220,16 +221,33 @@ class McpServer:
             else:
                 del self._by_principal[principal]
 
+    def record_refusal(
+        self, caller: Caller | None, method: str, profile: str, error: ToolkeepError
+    ) -> None:
+        """Write down a request that was refused before it came to its method."""
+        if self.audit is not None:
+            self.audit.record(
+                AuditEntry(
+                    principal=caller.principal if caller else None,
+                    method=method[:200],
+                    outcome="did not run",
+                    duration=0.0,
+                    profile=profile,
+                    error=type(error).__name__,
+                )
+            )
+
     def _record(self, method: str, exchange: Exchange, record: Record, seconds: float) -> None:
-        if record.tool and method == "tools/call":
-            self.metrics.observe_call(record.server, record.tool, record.outcome, seconds)
+        outcome = record.outcome or "ran"
+        if record.server and method == "tools/call":
+            self.metrics.observe_call(record.server, record.tool, outcome, seconds)
         if self.audit is None:
             return
         self.audit.record(
             AuditEntry(
                 principal=exchange.peer.caller.principal,
                 method=method[:200],
-                outcome=record.outcome,
+                outcome=outcome,
                 duration=seconds,
                 profile=exchange.peer.profile,
                 server=record.server,

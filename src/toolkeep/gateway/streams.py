@@ -138,8 +138,11 @@ def _is_response(entry: bytes) -> bool:
 
 
 class SseStream:
-    """One SSE answer. `put` and `close` never wait; `run` writes until it is closed, cut, or the
-    client has left (`left`)."""
+    """One SSE answer. `put` and `close` never wait; `run` writes until it is closed.
+
+    `prime`: begin with an event that only has an id, so that the client can come back: this one, or
+    that of the log.
+    """
 
     def __init__(
         self,
@@ -148,7 +151,7 @@ class SseStream:
         max_bytes: int,
         headers: Collection[tuple[bytes, bytes]] = (),
         log: EventLog | None = None,
-        prime: bool = False,
+        prime: str | bool = False,
         on_cut: Callable[[], None] | None = None,
     ) -> None:
         self._send, self._max_bytes, self._headers = send, max_bytes, headers
@@ -194,13 +197,11 @@ class SseStream:
     async def run(self, opening_entry: bytes | None = None) -> None:
         start = {"type": "http.response.start", "status": 200}
         await self._write({**start, "headers": [*SSE_HEADERS, *self._headers]})
+        event_id = self._prime if isinstance(self._prime, str) else None
         if self._log is not None and opening_entry is not None:
             event_id = await self._log.append(opening_entry)
-            if self._prime and event_id is not None:
-                primer = f"id: {event_id}\nretry: {RETRY_MS}\ndata: \n\n".encode()
-                await self._body(primer)
-        elif self._prime:
-            await self._body(b": \n\n")
+        if self._prime and event_id is not None:
+            await self._body(f"id: {event_id}\nretry: {RETRY_MS}\ndata: \n\n".encode())
         while True:
             while self._queue:
                 key, data, event_id = self._queue.popleft()
