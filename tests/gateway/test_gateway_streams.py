@@ -1,5 +1,5 @@
-"""Streams of a gateway: changes on the streams of both eras, resumption at any replica, slow readers,
-and clients that leave."""
+"""Streams of a gateway: changes on the streams of both eras, resumption at any replica, slow
+readers, and clients that leave."""
 
 import asyncio
 import json

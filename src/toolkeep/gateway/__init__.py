@@ -17,12 +17,13 @@ from toolkeep.gateway.access import (
 )
 from toolkeep.gateway.app import CLIENT_ANSWERS, Gateway
 from toolkeep.gateway.audit import AuditEntry, AuditLog
-from toolkeep.gateway.errors import RpcError
+from toolkeep.gateway.errors import ERRORS, RpcError
 from toolkeep.gateway.metrics import Metrics
 from toolkeep.gateway.profiles import Profile
 
 __all__ = [
     "CLIENT_ANSWERS",
+    "ERRORS",
     "Access",
     "AnyAccess",
     "ApiKey",
