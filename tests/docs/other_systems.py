@@ -383,6 +383,7 @@ def cortex_flow() -> Tables:
             enabled client servers tools_enable_logging tools_enable_reflection
             tools_timeout_multiplier retry_attempts timeout health_check_interval type transport url
             api_key local_path prompts_file prompt_tool_association test_results last_tested status
+            MCPModel MCPClientConfig get_mcp_server get_enabled_mcp_servers
             """
         ),
         "MCPToolRegistry": names(
@@ -415,6 +416,12 @@ def cortex_flow() -> Tables:
             test_connection list_resources read_resource uri list_resource_templates list_tools
             call_tool list_prompts get_prompt prompt_name get_completions ref argument reset_session
             run_comprehensive_mcp_tests update_server_test_results
+            """
+        ),
+        "Workflows, and servers of its own": names(
+            """
+            mcp_tool mcp_resource tool_name params server_name resource_uri use_mcp_prompt
+            MCPRequest MCPResponse HealthCheckResponse MCP_HOST MCP_PORT
             """
         ),
     }
@@ -457,7 +464,8 @@ def aether_frame() -> Tables:
             """
             Tool MCPTool full_name execute execute_stream get_schema validate_parameters
             get_capabilities health_check initialize cleanup is_initialized EchoTool TimestampTool
-            ChatLogTool echo timestamp chat_log create_function_tools build_adk_agent
+            ChatLogTool echo timestamp chat_log StubProgressiveSearchTool progressive_search
+            create_function_tools build_adk_agent
             """
         ),
         "UniversalTool": names(
@@ -487,7 +495,9 @@ def aether_frame() -> Tables:
             ErrorCode ErrorPayload build_error code message source details
             internal.error request.validation framework.unavailable framework.execution
             model.upstream stream.interrupted approval.timeout tool.not_declared tool.execution
-            tool.invalid_parameters
+            tool.invalid_parameters INTERNAL_ERROR REQUEST_VALIDATION FRAMEWORK_UNAVAILABLE
+            FRAMEWORK_EXECUTION MODEL_UPSTREAM STREAM_INTERRUPTED APPROVAL_TIMEOUT
+            TOOL_NOT_DECLARED TOOL_EXECUTION TOOL_PARAMETERS
             """
         ),
         "Headers": names(
