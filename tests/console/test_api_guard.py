@@ -1,7 +1,9 @@
 """Who may look at a console, and what never leaves it."""
 
+import asyncio
 import os
 import secrets
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -160,6 +162,25 @@ async def test_the_console_of_an_application_lives_below_its_path_with_its_own_l
             assert (await whole.request("GET", "/")).text == "home"
 
 
+async def test_the_application_of_the_page_shows_its_console_to_administrators():
+    from examples.console import make_app
+
+    admin = {"x-user": "admin"}
+    async with (
+        ScriptedServer.local() as server,
+        running(make_app({"math": server.url, "other": server.url}), lifespan="on") as url,
+        browser() as session,
+    ):
+        viewer = Viewer(session, f"{url}/toolkeep")
+        nobody = await viewer.get("state")
+        state = (await viewer.get("state", **admin)).json
+        made = await viewer.post("call", {"name": "math.add"}, **admin)
+        other = await viewer.post("call", {"name": "other.add"}, **admin)
+    assert nobody.status == 401
+    assert [one["name"] for one in state["servers"]] == ["math", "other"]
+    assert (made.status, other.status) == (202, 403)
+
+
 async def test_a_check_of_the_application_that_fails_refuses():
     def broken(request: Request) -> bool:
         raise RuntimeError("the database is down")
@@ -171,13 +192,10 @@ async def test_a_check_of_the_application_that_fails_refuses():
 
 
 @asynccontextmanager
-async def running(app: Any) -> AsyncIterator[str]:
+async def running(app: Any, lifespan: Any = "off") -> AsyncIterator[str]:
     """An application of the user's, in uvicorn."""
-    import asyncio
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False)
+        config = uvicorn.Config(app, lifespan=lifespan, log_config=None, access_log=False)
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve(sockets=[listener]))
         async with asyncio.timeout(10):

@@ -19,7 +19,7 @@ from toolkeep._transport.subprocess import child_environment
 from toolkeep.config import TLS, Egress, ServerSpec, Timeouts
 
 PATIENCE = 30.0
-SERVERS = ("serve.py", "notes_server.py", "web_login.py")
+SERVERS = ("serve.py", "notes_server.py", "web_login.py", "console.py")
 PROGRAMS = [example for example in EXAMPLES if example.name not in SERVERS]
 
 
