@@ -91,6 +91,20 @@ async def test_prompts_resources_templates_and_completions_work(era: str):
         assert completed.completion.values == ["Ada", "Alan"]
 
 
+@pytest.mark.parametrize("uri", ["kit:missing", "kit://nothing"])
+async def test_a_resource_that_is_not_there_is_named_in_the_error(uri: str):
+    async with (
+        ScriptedServer.local() as kit,
+        front({"kit": kit.url}) as gateway,
+        wire(gateway.url) as client,
+    ):
+        await client.initialize()
+        error = (await client.call("resources/read", uri=uri)).error
+        assert (error["code"], error["data"]) == (-32002, {"uri": uri})
+        error = (await client.modern("resources/read", uri=uri)).error
+        assert (error["code"], error["data"]) == (-32602, {"uri": uri})
+
+
 async def test_toolkeeps_own_client_works_in_both_eras():
     async with ScriptedServer.local() as kit, front({"kit": kit.url}) as gateway:
         for mode in ("legacy", "modern"):

@@ -7,7 +7,7 @@ import mcp_types as types
 import pytest
 
 from tests.gateway.front import Front, Wire, front, next_message, sdk, until, wire
-from toolkeep.testing import ScriptedServer
+from toolkeep.testing import Behaviour, Rule, ScriptedServer
 
 FORM = {
     "type": "object",
@@ -224,17 +224,37 @@ async def test_questions_beyond_the_bound_of_parked_calls_are_declined(monkeypat
         assert '"decline"' in told(second)
 
 
-async def test_a_modern_client_that_lacks_a_capability_is_told_which():
+@pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage"])
+async def test_a_modern_server_sees_what_the_client_can_answer(method: str):
+    """It would ask for no more; one that does all the same asks in vain."""
+    asked = {"text": SAMPLE if method == SAMPLE["method"] else NAME}
     async with (
         ScriptedServer.local(era="modern") as kit,
         front({"kit": kit.url}) as gateway,
         wire(gateway.url) as client,
     ):
+        given: Any = {"roots": {}}
         answer = await client.modern(
-            "tools/call", name="kit__ask", arguments={"requests": {"text": SAMPLE}}
+            "tools/call", name="kit__ask", arguments={"requests": asked}, capabilities=given
         )
+        (sent,) = await kit.requests(tool="ask")
+        meta = sent.body["params"]["_meta"]
+        assert meta["io.modelcontextprotocol/clientCapabilities"] == given
         assert (answer.status, answer.error["code"]) == (400, -32021)
-        assert answer.error["data"] == {"requiredCapabilities": {"sampling": {}}}
+        lacking = method.partition("/")[0]
+        assert answer.error["data"] == {"requiredCapabilities": {lacking: {}}}
+
+
+async def test_a_servers_word_that_a_capability_is_missing_passes_through():
+    error = {"code": -32021, "message": "no", "data": {"requiredCapabilities": {"roots": {}}}}
+    async with (
+        ScriptedServer.local(era="modern") as kit,
+        front({"kit": kit.url}) as gateway,
+        wire(gateway.url) as client,
+    ):
+        await kit.script(Rule(tool="record", do=Behaviour(error=error, status=400)))
+        answer = await client.modern("tools/call", name="kit__record", arguments={})
+        assert (answer.status, answer.error) == (400, error)
 
 
 # -- legacy clients -------------------------------------------------------------------------------

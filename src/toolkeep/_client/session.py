@@ -353,8 +353,15 @@ class ProtocolSession:
             if isinstance(name, str):
                 headers[NAME_HEADER] = encode_header_value(name)
             given = params.get("_meta")
+            if not given:
+                return {**params, "_meta": own_meta}, headers
             # A copy: a retry may be for another era.
-            return {**params, "_meta": {**given, **own_meta} if given else own_meta}, headers
+            meta = {**given, **own_meta}
+            # A gateway asks in the name of its client, which can answer less.
+            meta[CLIENT_CAPABILITIES_META_KEY] = given.get(
+                CLIENT_CAPABILITIES_META_KEY, self._capabilities
+            )
+            return {**params, "_meta": meta}, headers
 
         return stamp
 

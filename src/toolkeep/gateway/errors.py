@@ -21,6 +21,7 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
 SESSION_NOT_FOUND, RATE_LIMITED, OUTCOME_UNKNOWN = -32001, -32012, -32014
 HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION = -32020, -32021, -32022
+RESOURCE_NOT_FOUND, URL_ELICITATION_REQUIRED = -32002, -32042
 CANCELLED = -32800
 
 
@@ -60,6 +61,11 @@ ERRORS: Mapping[int, ErrorRow] = {
         "The session id does not open here: ended, expired, another principal or profile, or the"
         " keys were changed.",
         "Send `initialize` without a session id. Nothing was run.",
+    ),
+    RESOURCE_NOT_FOUND: ErrorRow(
+        200,
+        "No server lists this resource, or has a template for it. In 2026-07-28: -32602.",
+        "List again.",
     ),
     UNAUTHORIZED: ErrorRow(
         401, "No valid credential.", "Follow `WWW-Authenticate`. Nothing was run."

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, cast
 
-from mcp_types import LOG_LEVEL_META_KEY, SERVER_INFO_META_KEY
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY, SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
@@ -43,7 +43,9 @@ from toolkeep.gateway.errors import (
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
     RATE_LIMITED,
+    RESOURCE_NOT_FOUND,
     UNAVAILABLE,
+    URL_ELICITATION_REQUIRED,
     RpcError,
     invalid_params,
     unavailable,
@@ -89,10 +91,15 @@ SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 
 _LATER_FIELDS = ("resultType", "ttlMs", "cacheScope", "inputRequests", "requestState")
 """Fields of results that 2026-07-28 added."""
-_PASSED_CODES = (INVALID_PARAMS, INTERNAL_ERROR, -32002, -32042)
-"""Codes of a server's errors that mean the same at the gateway: wrong parameters, an internal
-error, resource not found, URL elicitation required. Others of the reserved range would be taken
-for the gateway's own."""
+_PASSED_CODES = (
+    INVALID_PARAMS,
+    INTERNAL_ERROR,
+    MISSING_CAPABILITY,
+    RESOURCE_NOT_FOUND,
+    URL_ELICITATION_REQUIRED,
+)
+"""Codes of a server's errors that mean the same at the gateway. Others of the reserved range would
+be taken for the gateway's own."""
 
 Work = Callable[[Json, Exchange, "Record"], Awaitable[bytes]]
 Ready = Callable[[], bool]
@@ -426,9 +433,18 @@ class McpServer:
 
     async def _read_resource(self, params: Json, exchange: Exchange, record: Record) -> bytes:
         uri, peer = _text(params, "uri"), exchange.peer
-        resource = await self._offers(peer.profile).resource(uri, peer.context)
-        record.server, record.tool = resource.server, uri[:200]
-        return await self._forward(resource, "resources/read", {"uri": uri}, params, exchange)
+        try:
+            resource = await self._offers(peer.profile).resource(uri, peer.context)
+            record.server, record.tool = resource.server, uri[:200]
+            own: Json = {"uri": uri}
+            return await self._forward(resource, "resources/read", own, params, exchange)
+        except NotOffered as error:
+            raise _resource_not_found(str(error), uri, peer) from None
+        except CallRejected as error:
+            if error.code != RESOURCE_NOT_FOUND:
+                raise
+            record.outcome = "tool error"
+            raise _resource_not_found(_message_of(error), uri, peer) from None
 
     async def _complete(self, params: Json, exchange: Exchange, record: Record) -> bytes:
         given, peer = params.get("ref"), exchange.peer
@@ -459,8 +475,7 @@ class McpServer:
         left_out = ("_meta", "inputResponses", "requestState")
         sent = {key: value for key, value in params.items() if key not in left_out}
         sent.update(own)
-        if meta := forwarded_meta(meta_of(params)):
-            sent["_meta"] = meta
+        sent["_meta"] = upstream_meta(params, peer)
         if responses:
             sent["inputResponses"] = responses
         if state is not None and state.get("state") is not None:
@@ -721,10 +736,10 @@ def _starter(
     """Makes the upstream call of a request, once it is known who takes its events."""
 
     def start(events: CallEvents) -> Call:
-        meta = forwarded_meta(meta_of(params))
+        meta = upstream_meta(params, peer)
         if (level := events.upstream_level) is not None:
             meta[LOG_LEVEL_META_KEY] = level
-        options: Json = {"meta": meta or None, "context": peer.context}
+        options: Json = {"meta": meta, "context": peer.context}
         if offer.is_own(tool):
             if offer.profile.mode == "code":
                 return tool.stream(arguments, context=peer.context)
@@ -736,6 +751,13 @@ def _starter(
         return runtime.stream(tool.name, arguments, **options)
 
     return start
+
+
+def upstream_meta(params: Json, peer: Peer) -> Json:
+    """The `_meta` of a request to a server: a modern one sees what this client can answer."""
+    meta = forwarded_meta(meta_of(params))
+    meta[CLIENT_CAPABILITIES_META_KEY] = peer.capabilities
+    return meta
 
 
 async def _ask_all(raw: Mapping[str, Any], exchange: Exchange, server: str) -> Json:
@@ -848,6 +870,17 @@ def _passes(error: ToolkeepError) -> bool:
     return error.code in _PASSED_CODES or not -32768 <= error.code <= -32000
 
 
+def _message_of(error: CallRejected) -> str:
+    """What the server said, without ours."""
+    return error.failure.message if error.failure else str(error)
+
+
+def _resource_not_found(message: str, uri: str, peer: Peer) -> RpcError:
+    """2026-07-28 has no code of its own for it."""
+    code = INVALID_PARAMS if peer.modern else RESOURCE_NOT_FOUND
+    return RpcError(code, message, {"uri": uri})
+
+
 def to_rpc_error(error: ToolkeepError) -> RpcError:
     """The JSON-RPC error for a request that is not a call, or that never became one."""
     if isinstance(error, RpcError):
@@ -859,6 +892,5 @@ def to_rpc_error(error: ToolkeepError) -> RpcError:
         return RpcError(FORBIDDEN, str(error), status=200)
     delivery = {"toolkeep/delivery": error.delivery.value}
     if isinstance(error, CallRejected) and _passes(error):
-        message = error.failure.message if error.failure else str(error)
-        return RpcError(error.code or INTERNAL_ERROR, message, error.data, status=200)
+        return RpcError(error.code or INTERNAL_ERROR, _message_of(error), error.data)
     return RpcError(UNAVAILABLE, _error_text(error), delivery, status=200)
