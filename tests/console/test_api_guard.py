@@ -172,11 +172,11 @@ async def test_the_application_of_the_page_shows_its_console_to_administrators()
         browser() as session,
     ):
         viewer = Viewer(session, f"{url}/toolkeep")
-        nobody = await viewer.get("state")
+        stranger = await viewer.get("state")
         state = (await viewer.get("state", **admin)).json
         made = await viewer.post("call", {"name": "math.add"}, **admin)
         other = await viewer.post("call", {"name": "other.add"}, **admin)
-    assert nobody.status == 401
+    assert stranger.status == 401
     assert [one["name"] for one in state["servers"]] == ["math", "other"]
     assert (made.status, other.status) == (202, 403)
 

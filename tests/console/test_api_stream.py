@@ -64,7 +64,7 @@ async def test_a_viewer_that_was_away_for_too_long_is_told_how_many_calls_it_mis
     assert gap == {"missed": 120, "reason": "slow"}
 
 
-async def test_calls_while_nobody_looked_are_a_gap_and_not_invented():
+async def test_calls_while_no_page_was_open_are_a_gap():
     async with (
         ScriptedServer.local() as server,
         Runtime.open({"kit": server.url}) as runtime,
@@ -92,7 +92,7 @@ async def left(runtime: Runtime) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_what_changed_in_the_catalogue_while_nobody_looked_is_dated_as_a_span():
+async def test_what_changed_in_the_catalogue_while_no_page_was_open_is_dated_as_a_span():
     tool = {"name": "pay", "inputSchema": {"type": "object"}}
     async with (
         ScriptedServer.local() as server,
@@ -275,7 +275,7 @@ async def test_questions_are_bounded_and_masked_for_those_who_cannot_answer():
 # -- what it costs, and what opens it -----------------------------------------------------------
 
 
-async def test_nothing_is_observed_while_nobody_looks():
+async def test_nothing_is_observed_while_no_page_is_open():
     async with (
         ScriptedServer.local() as server,
         Runtime.open({"kit": server.url}) as runtime,

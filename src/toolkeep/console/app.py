@@ -46,7 +46,7 @@ from toolkeep.console.views import (
     whole_item_json,
 )
 from toolkeep.context import CallContext
-from toolkeep.errors import InvalidArguments, NotOffered, ToolkeepError, UnknownServer
+from toolkeep.errors import ConfigError, InvalidArguments, NotOffered, ToolkeepError, UnknownServer
 from toolkeep.runtime import Runtime
 
 logger = logging.getLogger("toolkeep.console")
@@ -201,6 +201,8 @@ class Console:
             case InvalidArguments():
                 problems = list(error.problems)
                 refused = Refused(400, "InvalidArguments", str(error), problems=problems)
+            case ConfigError():
+                refused = Refused(400, "ConfigError", str(error))
             case UnknownServer() | NotOffered():
                 refused = Refused(404, type(error).__name__, str(error))
             case ToolkeepError():
@@ -275,7 +277,7 @@ class Console:
     ) -> AsyncGenerator[str]:
         instance, _, number = last_id.partition("-")
         resumed = instance == recorder.instance and number.isdecimal()
-        version = int(number) if resumed else 0
+        version, first = int(number) if resumed else 0, True
         loop = asyncio.get_running_loop()
         end = loop.time() + STREAM_SECONDS
         self._streams.append(recorder)
@@ -286,7 +288,8 @@ class Console:
                 if last_id and not resumed:
                     yield sse("gap", gap_json(Gap(None, "restart")))
                 while loop.time() < end and not (recorder.is_closed or self._is_closed):
-                    batch = recorder.batch(version, values=values)
+                    batch = recorder.batch(version, values=values, first=first)
+                    first = False
                     event_id = f"{recorder.instance}-{batch.version}"
                     if batch.gap is not None:
                         yield sse("gap", gap_json(batch.gap), event_id)
@@ -343,7 +346,7 @@ class Console:
         values = request.query_params.get("values") == "1"
         if values:
             about = {"server": record.server, "name": record.tool, "principal": record.principal}
-            await self._require(request, "show", **about)
+            await self._require(request, "call" if record.console else "show", **about)
         return record.detail(partial(self._runtime.redact, record.server), values=values)
 
     async def _ticks(self, request: Request, body: Body) -> object:
@@ -417,7 +420,7 @@ class Console:
 
     async def _trace(self, request: Request, body: Body) -> object:
         if self._recorder.since is None:
-            raise Refused(409, "NobodyLooks", "no page is open that follows the events")
+            raise Refused(409, "NotFollowed", "no open page follows the events")
         self._recorder.trace(request.path_params["name"], on=body.get("on") is True)
         return Response(status_code=204)
 

@@ -87,7 +87,7 @@ class Guard:
         host = request.headers.get("host", "")
         if self._authenticate is None:
             client = request.client
-            near = client is None or is_loopback(client.host) or client.host == "testclient"
+            near = client is None or is_loopback(client.host)
             if not near or not is_loopback(_host_name(host)):
                 remedy = "An application on another address gives Console(authenticate=…)"
                 raise Refused(403, "ForeignHost", "the console answers at loopback only", remedy)

@@ -40,6 +40,7 @@ from toolkeep.events import (
     InputNeeded,
     Log,
     Progress,
+    Reloaded,
     Retrying,
     Started,
 )
@@ -461,9 +462,10 @@ class Recorder:
 
     # -- what a viewer gets ---------------------------------------------------------------------
 
-    def batch(self, after: int, *, values: bool, most: int = 250) -> Batch:
-        """What has changed since version `after`; 0: everything that is kept."""
-        batch = Batch(self.version, self._gap(after))
+    def batch(self, after: int, *, values: bool, first: bool = False, most: int = 250) -> Batch:
+        """What has changed since version `after`; 0: everything that is kept. `first`: the viewer
+        comes, perhaps again."""
+        batch = Batch(self.version, self._gap(after, first=first))
         calls = self._calls_since(after)
         if len(calls) > most:
             calls, batch.is_complete = calls[:most], False
@@ -496,10 +498,10 @@ class Recorder:
             found.append(record)
         return found[::-1]
 
-    def _gap(self, after: int) -> Gap | None:
-        if not after:
+    def _gap(self, after: int, *, first: bool) -> Gap | None:
+        if first and not after:
             return None
-        if after < self._resumed_at and self._resumed_at > 1:
+        if first and after < self._resumed_at:
             return Gap(None, "away")
         missed = 0
         for version in reversed(self._evicted):
@@ -519,11 +521,8 @@ class Recorder:
 
     def trace(self, server: str, *, on: bool) -> None:
         """Begin or end the trace of a server. Raises `UnknownServer`."""
-        if self._runtime is None:
-            return
-        try:
-            self.wire.trace(self._runtime, server, on=on)
-        finally:
+        if self._runtime is not None:
+            (self.wire.begin if on else self.wire.end)(self._runtime, server)
             self._tracing_version = self.next_version()
 
     # -- recording ------------------------------------------------------------------------------
@@ -539,6 +538,10 @@ class Recorder:
                 self._add_call_event(event)
             case CatalogueChanged():
                 self._on_catalogue_changed(event)
+                self._add_note(event)
+            case Reloaded():
+                for server in set(event.changed) & self.wire.servers:
+                    self.trace(server, on=True)
                 self._add_note(event)
             case _:
                 self._add_note(event)

@@ -117,7 +117,7 @@ class ConsoleServer:
         task, server, console = self._task, self._server, self._console
         if task is None or server is None or console is None:
             return
-        self._task = None
+        self._task, self.url = None, ""
         server.end()
         console.close()
         try:
@@ -151,6 +151,8 @@ async def serve_from_environment(runtime: Runtime) -> None:
         if not given.isdecimal():
             raise ConfigError(f"{VARIABLE} must be a port, not {given[:20]!r}")
         server = runtime.component(ConsoleServer)
+        if server.url:
+            return  # it was opened before
         await server.start(runtime, int(given), allow_calls=False, token=None)
     except Exception as error:
         logger.warning("the console is not served: %s", error)

@@ -6,6 +6,7 @@ results are masked for viewers who may not see values.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from toolkeep._transport.trace import TraceEvent, TraceKind
 from toolkeep.console.values import cut_text, mask
+from toolkeep.errors import UnknownServer
 
 if TYPE_CHECKING:
     from toolkeep.runtime import Runtime
@@ -23,6 +25,8 @@ MAX_EXCHANGES = 500
 """Exchanges that are kept of one server."""
 MAX_KEPT = 8 * 1024 * 1024
 """Characters of bodies that are kept of one server."""
+MAX_SERVERS = 8
+"""Servers whose exchanges are kept, if no more are traced at once."""
 MAX_ANSWERS = 50
 STREAMED_BODY = 4096
 """Characters of a body in the event stream."""
@@ -124,14 +128,24 @@ class Wire:
         self.servers: set[str] = set()
         """The servers that are traced now."""
 
-    def trace(self, runtime: Runtime, server: str, *, on: bool) -> None:
-        """Begin or end the trace of a server. Raises `UnknownServer`."""
-        if on:
-            runtime.trace(server, lambda event: self.record(server, event))
-            self.servers.add(server)
-        else:
+    def begin(self, runtime: Runtime, server: str) -> None:
+        """Begin the trace of a server, or go on after the server was replaced. Raises
+        `UnknownServer`."""
+        runtime.trace(server, lambda event: self.record(server, event))
+        self.servers.add(server)
+        for other in [one for one in self._exchanges if one not in self.servers]:
+            if len(self._exchanges) >= MAX_SERVERS:
+                self._forget(other)
+
+    def end(self, runtime: Runtime, server: str) -> None:
+        """End the trace. What was recorded stays."""
+        self.servers.discard(server)
+        with contextlib.suppress(UnknownServer):  # it was removed
             runtime.trace(server, None)
-            self.servers.discard(server)
+
+    def _forget(self, server: str) -> None:
+        del self._exchanges[server], self._sizes[server]
+        self._pairing = {key: one for key, one in self._pairing.items() if key[0] != server}
 
     def of(self, server: str) -> list[Exchange]:
         """Those of one server, the oldest first."""
