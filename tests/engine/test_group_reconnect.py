@@ -20,7 +20,7 @@ from tests.engine.helpers_group import (
     views,
 )
 from toolkeep._rules.health import MemberState
-from toolkeep.errors import ServerUnavailable
+from toolkeep.errors import ServerUnavailable, UnknownServer
 from toolkeep.events import ServerAdded, ServerLost, ServerRemoved
 
 
@@ -56,6 +56,23 @@ async def test_reconnecting_tries_the_failed_once_each_and_leaves_the_healthy_al
         assert [server.did("connect") for server in servers] == [1, 2, 2]
         assert servers[0].did("cleanup") == 0
         assert views(group) == ("ab", "c", "ab")
+
+
+async def test_one_server_is_reconnected_and_the_others_are_left_alone():
+    servers = fakes("fine", "fails", "fails")
+    async with group_of(servers) as group:
+        since = [group.status(name).health_since for name in "abc"]
+        assert None not in since
+        servers[1].manner = servers[2].manner = "fine"
+        await group.reconnect("b")
+        assert [server.did("connect") for server in servers] == [1, 2, 1]
+        await group.reconnect("a", failed_only=False)
+        assert [server.did("connect") for server in servers] == [2, 2, 1]
+        assert servers[0].did("cleanup") == 1
+        assert views(group) == ("ab", "c", "ab")
+        assert group.status("c").health_since == since[2]
+        with pytest.raises(UnknownServer, match="has no server 'd'"):
+            await group.reconnect("d")
 
 
 @pytest.mark.requirement("G3")

@@ -203,3 +203,19 @@ def test_figures_can_be_read_from_another_thread_while_calls_run():
         reader.join(timeout=10)
     assert failed == []
     assert figures.server("kit").calls == 5_000
+
+
+def test_the_histogram_of_a_server_sums_up_those_of_its_tools():
+    stats = Stats()
+    for tool in ("add", "add", "echo"):
+        stats.begin("kit", tool).done(result())
+    stats.begin("kit", "echo").failed(timed_out())
+    whole, of_add = stats.histogram("kit"), stats.histogram("kit", "add")
+    assert (sum(count for _, count in whole), sum(count for _, count in of_add)) == (3, 2)
+    assert [seconds for seconds, _ in whole] == sorted(seconds for seconds, _ in whole)
+    assert stats.tools("kit") == ("add", "echo")
+    assert (stats.histogram("kit", "other"), stats.histogram("none"), stats.tools("none")) == (
+        (),
+        (),
+        (),
+    )
