@@ -216,7 +216,7 @@ class Gateway:
         offers = _make_offers(self.runtime, settings)
         rates = CallRates(self.runtime.shared_state, settings.rate)
         self.settings, self.access, self._offers = settings, access, offers
-        self.server.rates = rates
+        self.server.calls.rates = rates
         self.server.max_requests = settings.limits.requests
         self.server.max_per_principal = settings.limits.requests_per_principal
         self.endpoint.settings, self.endpoint.access = settings, access

@@ -26,12 +26,13 @@ from toolkeep.errors import StoreUnavailable
 from toolkeep.events import InputNeeded
 from toolkeep.gateway.errors import (
     INTERNAL_ERROR,
+    MISSING_CAPABILITY,
     OUTCOME_UNKNOWN,
     RpcError,
     invalid_params,
     unavailable,
 )
-from toolkeep.gateway.protocol import Exchange, Json, Peer
+from toolkeep.gateway.protocol import Exchange, Json, Peer, required_capability
 from toolkeep.gateway.replicas import ReplicaGone, Replicas
 from toolkeep.gateway.sessions import Seal, Session
 
@@ -339,11 +340,28 @@ class ParkedCalls:
             "state", {**state, "for": [peer.caller.principal, peer.profile, name], "until": until}
         )
 
-    def seal_upstream(self, peer: Peer, name: str, server: str, state: str | None) -> str:
-        """The state of a server, for a client that passes it on. Any replica opens it."""
-        return self._seal_state(peer, name, {"kind": "server", "server": server, "state": state})
+    def continued(self, params: Json, peer: Peer, name: str) -> tuple[Json | None, Json]:
+        """The state that a request brings back, opened, and the answers that come with it."""
+        responses = params.get("inputResponses")
+        if responses is not None and not isinstance(responses, dict):
+            raise invalid_params("inputResponses must be an object")
+        text = params.get("requestState") if peer.modern else None
+        state = None if text is None else self._open_state(text, peer, name)
+        return state, cast("Json", responses or {})
 
-    def open_state(self, text: object, peer: Peer, name: str) -> Json:
+    def pass_on(self, raw: Mapping[str, Any], peer: Peer, name: str, server: str) -> bytes:
+        """What a modern server asks, for a modern client, with the server's state sealed in ours:
+        any replica opens it. Raises `RpcError` for what the client cannot answer."""
+        for asked in questions_of(raw).values():
+            lacking = required_capability(*asked, peer.capabilities)
+            if lacking is not None:
+                raise lacks_capability(asked[0], server, lacking)
+        state = raw.get("requestState")
+        about: Json = {"kind": "server", "state": state if isinstance(state, str) else None}
+        sealed = self._seal_state(peer, name, about)
+        return to_json({**raw, "requestState": sealed}, inf_nan_mode="null")
+
+    def _open_state(self, text: object, peer: Peer, name: str) -> Json:
         """The state that a request brings back. Raises `RpcError` if it is not for this request."""
         try:
             if not isinstance(text, str):
@@ -360,6 +378,24 @@ def _ended(call: ParkedCall, task: asyncio.Task[bytes]) -> None:
     call.changed.set()
     if not task.cancelled():
         task.exception()  # retrieved: the client may never come back for it
+
+
+def questions_of(raw: Mapping[str, Any]) -> dict[str, tuple[str, Json]]:
+    """What a modern server asks in a result: method and parameters, by key."""
+    found: dict[str, tuple[str, Json]] = {}
+    for key, one in cast("Json", raw.get("inputRequests") or {}).items():
+        asked = cast("Json", one) if isinstance(one, dict) else {}
+        given = asked.get("params")
+        found[key] = (
+            str(asked.get("method")),
+            cast("Json", given) if isinstance(given, dict) else {},
+        )
+    return found
+
+
+def lacks_capability(method: str, server: str, lacking: Json) -> RpcError:
+    text = f"{server} asks for {method}, which the client does not support. It ran up to there"
+    return RpcError(MISSING_CAPABILITY, text, {"requiredCapabilities": lacking})
 
 
 def _open_questions(call: ParkedCall) -> dict[str, InputNeeded]:

@@ -11,71 +11,55 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, cast
 
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY, SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
 from toolkeep._catalogue.listing import Prompt, Resource, Template
-from toolkeep._catalogue.tool import Tool
-from toolkeep._client.call import Call
-from toolkeep._version import __version__
-from toolkeep.errors import (
-    AuthNeeded,
-    CallRejected,
-    Delivery,
-    InvalidResult,
-    NotOffered,
-    NotPermitted,
-    ResultTooLarge,
-    ToolkeepError,
-)
-from toolkeep.events import CallEvent, InputNeeded, Log, Progress
+from toolkeep._client.server_requests import ELICITATION
+from toolkeep.errors import CallRejected, NotOffered, ToolkeepError
 from toolkeep.gateway.access import Caller
-from toolkeep.gateway.audit import AuditEntry, AuditLog, Outcome, call_outcome
+from toolkeep.gateway.answers import (
+    SERVER_INFO,
+    legacy_json,
+    message_of,
+    modern_json,
+    page_json,
+    resource_not_found,
+    to_rpc_error,
+)
+from toolkeep.gateway.audit import AuditEntry, AuditLog
+from toolkeep.gateway.calls import Record, ToolCalls, upstream_meta
 from toolkeep.gateway.errors import (
-    FORBIDDEN,
     INTERNAL_ERROR,
-    INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    MISSING_CAPABILITY,
-    RATE_LIMITED,
     RESOURCE_NOT_FOUND,
-    UNAVAILABLE,
-    URL_ELICITATION_REQUIRED,
     RpcError,
     invalid_params,
     unavailable,
 )
 from toolkeep.gateway.limits import CallRates
 from toolkeep.gateway.metrics import Metrics
-from toolkeep.gateway.offer import Kind, ListPage, Offer
+from toolkeep.gateway.offer import Kind, Offer
 from toolkeep.gateway.protocol import (
     LEVELS,
     Exchange,
     Json,
     Peer,
-    forwarded_meta,
     is_at_least,
-    log_level,
-    meta_of,
-    progress_token,
     required_capability,
 )
-from toolkeep.gateway.questions import ParkedCall, ParkedCalls, declined
+from toolkeep.gateway.questions import ParkedCalls, lacks_capability, questions_of
 from toolkeep.gateway.sessions import MAX_URIS, Sessions
 from toolkeep.gateway.streams import ALL_LISTS, Changes, Listener
-from toolkeep.results import CallResult
 from toolkeep.runtime import Runtime
 
 __all__ = ["McpServer"]
 
 logger = logging.getLogger("toolkeep.gateway")
 
-SERVER_INFO: Json = {"name": "toolkeep", "title": "toolkeep gateway", "version": __version__}
 CAPABILITIES: Json = {
     "tools": {"listChanged": True},
     "prompts": {"listChanged": True},
@@ -89,32 +73,7 @@ MAX_ROUNDS = 10
 """Input rounds of one request for a prompt or a resource, for a legacy client."""
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 
-_LATER_FIELDS = ("resultType", "ttlMs", "cacheScope", "inputRequests", "requestState")
-"""Fields of results that 2026-07-28 added."""
-_PASSED_CODES = (
-    INVALID_PARAMS,
-    INTERNAL_ERROR,
-    MISSING_CAPABILITY,
-    RESOURCE_NOT_FOUND,
-    URL_ELICITATION_REQUIRED,
-)
-"""Codes of a server's errors that mean the same at the gateway. Others of the reserved range would
-be taken for the gateway's own."""
-
-Work = Callable[[Json, Exchange, "Record"], Awaitable[bytes]]
-Ready = Callable[[], bool]
-
-
-@dataclass(slots=True)
-class Record:
-    """What the audit stream and the metrics are told of one request."""
-
-    server: str = ""
-    tool: str = ""
-    outcome: Outcome | None = None
-    """None: it has not ended, or with a result."""
-    error: str = ""
-    arguments: Mapping[str, Any] | None = None
+Work = Callable[[Json, Exchange, Record], Awaitable[bytes]]
 
 
 class McpServer:
@@ -137,7 +96,8 @@ class McpServer:
         """`offers`: from the name of a profile to what it offers."""
         self._runtime, self._offers = runtime, offers
         self._sessions, self._parked, self._changes = sessions, parked, changes
-        self.rates, self.metrics, self.audit = rates, metrics, audit
+        self.calls = ToolCalls(runtime, offers, parked, rates)
+        self.metrics, self.audit = metrics, audit
         self.max_requests, self.max_per_principal = max_requests, max_per_principal
         self.in_flight = 0
         self._by_principal: dict[str, int] = {}
@@ -147,7 +107,7 @@ class McpServer:
         """The least log level that was asked of a server, by principal."""
         both: dict[str, Work] = {
             "tools/list": self._list_tools,
-            "tools/call": self._call_tool,
+            "tools/call": self.calls.call,
             "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
             "resources/list": self._list_resources,
@@ -281,7 +241,7 @@ class McpServer:
             "capabilities": CAPABILITIES,
             **await self._instructions(exchange.peer),
         }
-        return _modern_json(result, cacheable=True)
+        return modern_json(result, cacheable=True)
 
     async def _instructions(self, peer: Peer) -> Json:
         try:
@@ -312,116 +272,7 @@ class McpServer:
     async def _list(self, kind: Kind, params: Json, peer: Peer) -> bytes:
         offer = self._offers(peer.profile)
         page = await offer.page(kind, params.get("cursor"), peer.context, modern=peer.modern)
-        return _page_json(kind, page, modern=peer.modern)
-
-    # -- calling tools --------------------------------------------------------------------------
-
-    async def _call_tool(self, params: Json, exchange: Exchange, record: Record) -> bytes:
-        peer, name, arguments = exchange.peer, params.get("name"), params.get("arguments")
-        if not isinstance(name, str):
-            raise invalid_params("tools/call needs the name of a tool")
-        if arguments is not None and not isinstance(arguments, dict):
-            raise invalid_params("the arguments of a tool must be an object")
-        given = cast("Json", arguments or {})
-        record.tool, record.arguments = name[:200], given if self.audit else None
-        state, responses = self._continued(params, peer, name)
-        if state is not None and state["kind"] == "parked":
-            return await self._resume(state, exchange, name, responses, record)
-        offer = self._offers(peer.profile)
-        tool = await offer.tool(name, peer.context)
-        record.server, record.tool = tool.server, tool.tool
-        exchange.check_call(tool, given)
-        if self.rates and state is None:
-            await self._take_rate(peer, tool)
-        start = _starter(self._runtime, offer, tool, given, params, exchange.peer, responses, state)
-        if peer.modern and peer.capabilities and exchange.can_stream:
-
-            async def run(call: ParkedCall) -> bytes:
-                events = CallEvents(params, call, self._parked)
-                return await self._run_call(start(events), events, name, record)
-
-            return await self._parked.run(exchange, name, run)
-        events = CallEvents(params, LegacyAsker(exchange), self._parked)
-        try:
-            return await self._run_call(start(events), events, name, record)
-        finally:
-            await events.stop()
-
-    async def _run_call(self, call: Call, events: CallEvents, name: str, record: Record) -> bytes:
-        """Run one call upstream: the one place that does."""
-        peer = events.peer
-        try:
-            result = await call.run(events)
-        except InvalidResult as error:
-            record.outcome, record.error = "ran", type(error).__name__
-            if isinstance(error.result, CallResult) and not isinstance(error, ResultTooLarge):
-                return self._result_json(error.result.raw, peer, name, record.server)
-            return _tool_error(error, peer)
-        except RpcError:
-            raise
-        except ToolkeepError as error:
-            record.outcome, record.error = call_outcome(error), type(error).__name__
-            if isinstance(error, NotOffered | NotPermitted) or _passes(error):
-                raise
-            return _tool_error(error, peer)
-        except BaseException as error:
-            record.outcome, record.error = "unknown", type(error).__name__
-            raise
-        record.outcome = call_outcome(result)
-        return self._result_json(result.raw, peer, name, result.server)
-
-    async def _resume(
-        self, state: Json, exchange: Exchange, name: str, responses: Json, record: Record
-    ) -> bytes:
-        try:
-            return await self._parked.resume(state, exchange, name, responses)
-        except RpcError as error:
-            record.outcome = "unknown"
-            record.error = str(error.code)
-            raise
-
-    async def _take_rate(self, peer: Peer, tool: Tool) -> None:
-        wait = await self.rates.take(peer.caller.principal, tool.server, tool.tool)
-        if wait:
-            headers = {"retry-after": f"{max(1, round(wait + 0.5))}"}
-            text = f"the rate of calls is used up; wait {wait:.1f} s. Nothing was run"
-            raise RpcError(RATE_LIMITED, text, {"retryAfter": round(wait, 3)}, headers=headers)
-
-    def _continued(self, params: Json, peer: Peer, name: str) -> tuple[Json | None, Json]:
-        """The state that a request brings back, opened, and the answers that come with it."""
-        responses = params.get("inputResponses")
-        if responses is not None and not isinstance(responses, dict):
-            raise invalid_params("inputResponses must be an object")
-        text = params.get("requestState") if peer.modern else None
-        state = None if text is None else self._parked.open_state(text, peer, name)
-        return state, cast("Json", responses or {})
-
-    def _result_json(self, raw: Mapping[str, Any], peer: Peer, name: str, server: str) -> bytes:
-        if not peer.modern:
-            return to_json(_legacy_result(raw), inf_nan_mode="null")
-        if raw.get("resultType") == "input_required":
-            return self._input_required(raw, peer, name, server)
-        return _modern_json(raw)
-
-    def _input_required(self, raw: Mapping[str, Any], peer: Peer, name: str, server: str) -> bytes:
-        """What a modern server asks, for a modern client: passed on with the server's state sealed
-        in ours. Raises `RpcError` for what the client cannot answer."""
-        for one in cast("dict[str, Any]", raw.get("inputRequests") or {}).values():
-            asked = cast("Json", one) if isinstance(one, dict) else {}
-            method, given = str(asked.get("method")), asked.get("params")
-            about = cast("Json", given) if isinstance(given, dict) else {}
-            lacking = required_capability(method, about, peer.capabilities)
-            if lacking is not None:
-                text = f"{server} asks for {method}, which the client does not support"
-                raise RpcError(
-                    MISSING_CAPABILITY,
-                    f"{text}. The call ran up to there",
-                    {"requiredCapabilities": lacking},
-                )
-        state = raw.get("requestState")
-        kept = state if isinstance(state, str) else None
-        sealed = self._parked.seal_upstream(peer, name, server, kept)
-        return to_json({**raw, "requestState": sealed}, inf_nan_mode="null")
+        return page_json(kind, page, modern=peer.modern)
 
     # -- prompts, resources, completions --------------------------------------------------------
 
@@ -439,12 +290,12 @@ class McpServer:
             own: Json = {"uri": uri}
             return await self._forward(resource, "resources/read", own, params, exchange)
         except NotOffered as error:
-            raise _resource_not_found(str(error), uri, peer) from None
+            raise resource_not_found(str(error), uri, peer) from None
         except CallRejected as error:
             if error.code != RESOURCE_NOT_FOUND:
                 raise
             record.outcome = "tool error"
-            raise _resource_not_found(_message_of(error), uri, peer) from None
+            raise resource_not_found(message_of(error), uri, peer) from None
 
     async def _complete(self, params: Json, exchange: Exchange, record: Record) -> bytes:
         given, peer = params.get("ref"), exchange.peer
@@ -471,7 +322,7 @@ class McpServer:
     ) -> bytes:
         """Send a request about something of a server. Modern servers may ask for input first."""
         peer, name = exchange.peer, f"{method} {what.name}"
-        state, responses = self._continued(params, peer, name)
+        state, responses = self._parked.continued(params, peer, name)
         left_out = ("_meta", "inputResponses", "requestState")
         sent = {key: value for key, value in params.items() if key not in left_out}
         sent.update(own)
@@ -492,10 +343,11 @@ class McpServer:
                 sent["requestState"] = raw["requestState"]
             raw = await self._runtime.forward(what, method, sent, context=peer.context)
         if not peer.modern:
-            return to_json(_legacy_result(raw), inf_nan_mode="null")
+            return legacy_json(raw)
         if raw.get("resultType") == "input_required":
-            return self._input_required(raw, peer, name, what.server)
-        return _modern_json(raw, cacheable=method == "resources/read", given=raw, peer=peer)
+            return self._parked.pass_on(raw, peer, name, what.server)
+        public = peer.caller.principal is None
+        return modern_json(raw, cacheable=method == "resources/read", public=public)
 
     # -- subscriptions and levels ---------------------------------------------------------------
 
@@ -610,174 +462,18 @@ class McpServer:
         return kept
 
 
-# -- one call -----------------------------------------------------------------------------------
-
-
-class LegacyAsker:
-    """The client of a call that can be asked on the call's own stream, or not at all."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self.peer, self.exchange = exchange.peer, exchange
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def ask(self, event: InputNeeded) -> None:
-        task = asyncio.get_running_loop().create_task(self._ask(event))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _ask(self, event: InputNeeded) -> None:
-        try:
-            event.respond(await self.exchange.ask(event.method, event.params))
-        except RpcError as error:
-            event.respond(error_data(error))
-
-    async def stop(self) -> None:
-        """The call is over: its questions are, too."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-
-def error_data(error: RpcError) -> Any:
-    from mcp_types import ErrorData
-
-    return ErrorData(code=error.code, message=error.message)
-
-
-class CallEvents:
-    """Takes the events of one call, and passes on what its client is to see. Never waits."""
-
-    def __init__(self, params: Json, client: LegacyAsker | ParkedCall, parked: ParkedCalls) -> None:
-        meta = meta_of(params)
-        self._client, self._parked = client, parked
-        self._token, self._wanted = progress_token(meta), log_level(meta)
-
-    @property
-    def peer(self) -> Peer:
-        return self._client.peer
-
-    def __call__(self, event: CallEvent) -> None:
-        match event:
-            case Progress():
-                self._progress(event)
-            case Log():
-                self._log(event)
-            case InputNeeded(answer_required=True):
-                self._ask(event)
-            case _:
-                pass
-
-    def _progress(self, event: Progress) -> None:
-        exchange = self._client.exchange
-        if self._token is None or exchange is None:
-            return
-        facts = {"progress": event.progress, "total": event.total, "message": event.message}
-        known = {key: value for key, value in facts.items() if value is not None}
-        exchange.notify("notifications/progress", {"progressToken": self._token, **known})
-
-    def _log(self, event: Log) -> None:
-        exchange, least = self._client.exchange, self.least_level
-        if exchange is None or least is None or not is_at_least(event.level, least):
-            return
-        named = {} if event.logger is None else {"logger": event.logger}
-        line = {"level": event.level, **named, "data": event.data}
-        exchange.notify("notifications/message", line)
-
-    @property
-    def least_level(self) -> str | None:
-        """The level from which on the client is sent log lines; None: it wants none."""
-        peer = self._client.peer
-        if peer.modern:
-            return self._wanted
-        session = peer.session
-        return (session.level if session else None) or "debug"
-
-    @property
-    def upstream_level(self) -> str | None:
-        """The level to ask of a modern server. A legacy client that has not said gets what servers
-        usually send."""
-        peer = self._client.peer
-        if peer.modern:
-            return self._wanted
-        return (peer.session.level if peer.session else None) or "info"
-
-    def _ask(self, event: InputNeeded) -> None:
-        peer, client = self._client.peer, self._client
-        exchange = client.exchange
-        can_wait = isinstance(client, LegacyAsker) or exchange is not None or True
-        if not peer.can_answer(event.method, event.params) or not can_wait:
-            declined(event)
-        elif isinstance(client, LegacyAsker):
-            if peer.modern or exchange is None or not exchange.can_stream:
-                declined(event)
-            else:
-                client.ask(event)
-        elif self._parked.has_room(peer):
-            client.ask(event)
-        else:
-            declined(event)
-
-    async def stop(self) -> None:
-        if isinstance(self._client, LegacyAsker):
-            await self._client.stop()
-
-
-def _starter(
-    runtime: Runtime,
-    offer: Offer,
-    tool: Tool,
-    arguments: Json,
-    params: Json,
-    peer: Peer,
-    responses: Json,
-    state: Json | None,
-) -> Callable[[CallEvents], Call]:
-    """Makes the upstream call of a request, once it is known who takes its events."""
-
-    def start(events: CallEvents) -> Call:
-        meta = upstream_meta(params, peer)
-        if (level := events.upstream_level) is not None:
-            meta[LOG_LEVEL_META_KEY] = level
-        options: Json = {"meta": meta, "context": peer.context}
-        if offer.is_own(tool):
-            if offer.profile.mode == "code":
-                return tool.stream(arguments, context=peer.context)
-            return tool.stream(arguments, **options)
-        if peer.modern:
-            options["input"] = "return"
-            options["input_responses"] = responses or None
-            options["request_state"] = None if state is None else state.get("state")
-        return runtime.stream(tool.name, arguments, **options)
-
-    return start
-
-
-def upstream_meta(params: Json, peer: Peer) -> Json:
-    """The `_meta` of a request to a server: a modern one sees what this client can answer."""
-    meta = forwarded_meta(meta_of(params))
-    meta[CLIENT_CAPABILITIES_META_KEY] = peer.capabilities
-    return meta
-
-
 async def _ask_all(raw: Mapping[str, Any], exchange: Exchange, server: str) -> Json:
     """The answers of a legacy client to what a modern server asks in one round."""
     answers: Json = {}
-    for key, one in cast("dict[str, Any]", raw.get("inputRequests") or {}).items():
-        asked = cast("Json", one) if isinstance(one, dict) else {}
-        method, given = str(asked.get("method")), asked.get("params")
-        params = cast("Json", given) if isinstance(given, dict) else {}
-        if exchange.can_stream and exchange.peer.can_answer(method, params):
+    for key, (method, params) in questions_of(raw).items():
+        lacking = required_capability(method, params, exchange.peer.capabilities)
+        if exchange.can_stream and lacking is None:
             answers[key] = dict(await exchange.ask(method, params))
-        elif method == "elicitation/create":
+        elif method == ELICITATION:
             answers[key] = {"action": "decline"}
         else:
-            text = f"{server} asks for {method}, which the client does not support"
-            raise RpcError(MISSING_CAPABILITY, f"{text}. The request ran up to there")
+            raise lacks_capability(method, server, lacking or {})
     return answers
-
-
-# -- results ------------------------------------------------------------------------------------
 
 
 def _text(params: Mapping[str, Any], key: str) -> str:
@@ -785,112 +481,3 @@ def _text(params: Mapping[str, Any], key: str) -> str:
     if not isinstance(found, str) or not found:
         raise invalid_params(f"{key} must be a text")
     return found
-
-
-def _legacy_result(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A result as a legacy client reads it: without what 2026-07-28 added."""
-    structured = raw.get("structuredContent")
-    odd = structured is not None and not isinstance(structured, dict)
-    if not odd and not any(field in raw for field in _LATER_FIELDS):
-        return raw
-    left_out = (*_LATER_FIELDS, "structuredContent") if odd else _LATER_FIELDS
-    return {key: value for key, value in raw.items() if key not in left_out}
-
-
-def _modern_json(
-    raw: Mapping[str, Any],
-    *,
-    cacheable: bool = False,
-    given: Mapping[str, Any] | None = None,
-    peer: Peer | None = None,
-) -> bytes:
-    """A result as a modern client reads it. `given`: a server's own cache hints. What one principal
-    is shown is never public."""
-    result: Json = {"resultType": "complete", **raw}
-    if cacheable:
-        hints = given or {}
-        is_open = peer is not None and peer.caller.principal is None
-        result["ttlMs"] = hints.get("ttlMs", 0)
-        result["cacheScope"] = hints.get("cacheScope", "private") if is_open else "private"
-    found = raw.get("_meta")
-    meta = cast("Json", found) if isinstance(found, dict) else {}
-    if meta.get(SERVER_INFO_META_KEY) is None:
-        result["_meta"] = {**meta, SERVER_INFO_META_KEY: SERVER_INFO}
-    return to_json(result, inf_nan_mode="null")
-
-
-def _page_json(kind: Kind, page: ListPage, *, modern: bool) -> bytes:
-    rest: Json = {}
-    if page.cursor is not None:
-        rest["nextCursor"] = page.cursor
-    meta: Json = {}
-    if page.unavailable:
-        meta["toolkeep/unavailable"] = list(page.unavailable)
-    if modern:
-        rest |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-        meta[SERVER_INFO_META_KEY] = SERVER_INFO
-    if meta:
-        rest["_meta"] = meta
-    tail = b"," + to_json(rest)[1:] if rest else b"}"
-    return b'{"' + kind.encode() + b'":[' + page.items + b"]" + tail
-
-
-def _tool_error(error: ToolkeepError, peer: Peer) -> bytes:
-    """A failing server, as a tool error that says whether the call ran."""
-    meta: Json = {"toolkeep/delivery": error.delivery.value, "toolkeep/error": type(error).__name__}
-    text = _error_text(error)
-    if isinstance(error, AuthNeeded) and error.login_url:
-        meta["toolkeep/login"] = error.login_url
-        if error.login_url not in text:
-            text = f"{text} Log in at {error.login_url}"
-    result: Json = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": meta}
-    return _modern_json(result) if peer.modern else to_json(result)
-
-
-def _error_text(error: ToolkeepError) -> str:
-    """The text of an error, without what a program wrote to stderr: that is for its operator."""
-    text, said = str(error), error.stderr.strip()
-    if said:
-        text = text.partition("; last line of stderr: ")[0]
-    known = (
-        Delivery.NOT_SENT,
-        Delivery.REFUSED,
-    )
-    if error.delivery in known and "not run" not in text and "not sent" not in text:
-        text = f"{text.rstrip('.')}. It did not run"
-    elif error.delivery is Delivery.UNKNOWN and "may have run" not in text:
-        text = f"{text.rstrip('.')}. It may have run"
-    return text
-
-
-def _passes(error: ToolkeepError) -> bool:
-    """Whether a server's JSON-RPC error means the same at the gateway."""
-    if not isinstance(error, CallRejected) or error.code is None:
-        return False
-    return error.code in _PASSED_CODES or not -32768 <= error.code <= -32000
-
-
-def _message_of(error: CallRejected) -> str:
-    """What the server said, without ours."""
-    return error.failure.message if error.failure else str(error)
-
-
-def _resource_not_found(message: str, uri: str, peer: Peer) -> RpcError:
-    """2026-07-28 has no code of its own for it."""
-    code = INVALID_PARAMS if peer.modern else RESOURCE_NOT_FOUND
-    return RpcError(code, message, {"uri": uri})
-
-
-def to_rpc_error(error: ToolkeepError) -> RpcError:
-    """The JSON-RPC error for a request that is not a call, or that never became one."""
-    if isinstance(error, RpcError):
-        return error
-    if isinstance(error, NotOffered):
-        near = [one[:200] for one in error.suggestions[:10]]
-        return invalid_params(str(error), {"suggestions": near} if near else None)
-    if isinstance(error, NotPermitted):
-        return RpcError(FORBIDDEN, str(error), status=200)
-    delivery = {"toolkeep/delivery": error.delivery.value}
-    if isinstance(error, CallRejected) and _passes(error):
-        return RpcError(error.code or INTERNAL_ERROR, _message_of(error), error.data)
-    return RpcError(UNAVAILABLE, _error_text(error), delivery, status=200)
