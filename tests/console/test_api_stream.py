@@ -15,7 +15,7 @@ import pytest
 from tests.console.viewer import BOUND, Follower, Viewer, browser, following, viewing
 from toolkeep import CallContext, CallResult, ConfigError, Runtime
 from toolkeep.console.recorder import MAX_CALLS, MAX_CHANGES_AT_ONCE, MAX_VALUES, Recorder
-from toolkeep.events import Completed, InputNeeded, Log, Progress, Started
+from toolkeep.events import Completed, InputNeeded, Log, Progress, ServerAdded, Started
 from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.timeout(60)
@@ -56,12 +56,14 @@ async def test_a_viewer_that_was_away_for_too_long_is_told_how_many_calls_it_mis
             finished(runtime.component(Recorder), -1)
             await first.ended("echo")
         recorder = runtime.component(Recorder)
+        recorder(ServerAdded(server="kit", attempt=1))
         for number in range(MAX_CALLS + 120):
             finished(recorder, number)
         async with following(viewer, first.last_id) as second:
             await second.until(lambda: len(second.calls) == MAX_CALLS)
     (gap,) = [told.data for told in second.told if told.kind == "gap"]
     assert gap == {"missed": 120, "reason": "slow"}
+    assert [note["kind"] for note in second.state["notes"]] == ["server_added"]
 
 
 async def test_calls_while_no_page_was_open_are_a_gap():

@@ -45,6 +45,7 @@ from toolkeep.console.views import (
     session_json,
     whole_item_json,
 )
+from toolkeep.console.wire import STREAMED_BODY
 from toolkeep.context import CallContext
 from toolkeep.errors import ConfigError, InvalidArguments, NotOffered, ToolkeepError, UnknownServer
 from toolkeep.runtime import Runtime
@@ -402,7 +403,7 @@ class Console:
     async def _wire(self, request: Request, body: Body) -> object:
         values = await self._allows(request, "show")
         found = self._recorder.wire.of(request.query_params.get("server", ""))
-        return {"exchanges": [one.as_dict(limit=64 * 1024, values=values) for one in found]}
+        return {"exchanges": [one.as_dict(limit=STREAMED_BODY, values=values) for one in found]}
 
     async def _exchange(self, request: Request, body: Body) -> object:
         found = self._recorder.wire.find(request.path_params["id"])
@@ -414,9 +415,11 @@ class Console:
         server = request.path_params["name"]
         values = await self._allows(request, "show", server=server)
         found = self._recorder.wire.of(server)
-        lines = "".join(f"{dump(one.as_dict(values=values))}\n" for one in found)
+        # Megabytes: not in the event loop.
+        lines = await asyncio.to_thread(lambda: [dump(one.as_dict(values=values)) for one in found])
         headers = {"content-disposition": 'attachment; filename="wire.jsonl"'}
-        return Response(lines, media_type="application/jsonl", headers=headers)
+        text = "".join(f"{line}\n" for line in lines)
+        return Response(text, media_type="application/jsonl", headers=headers)
 
     async def _trace(self, request: Request, body: Body) -> object:
         if self._recorder.since is None:

@@ -14,35 +14,24 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any
 
 from toolkeep._catalogue.catalogue import Catalogue, compare_catalogues
-from toolkeep.console.values import Kept, cut_json, cut_text, mask
-from toolkeep.console.views import (
-    Redact,
-    definition_json,
-    error_json,
-    failure_json,
-    server_json,
-)
-from toolkeep.console.wire import Wire
-from toolkeep.errors import Delivery, InputNotGiven, InvalidResult, ToolkeepError
+from toolkeep.console.calls import MAX_NAME, MAX_REASON, CallRecord
+from toolkeep.console.values import MAX_HEAD, Kept, cut_json, cut_text, mask
+from toolkeep.console.views import KINDS, Item, Redact, definition_json, server_json
+from toolkeep.console.wire import STREAMED_BODY, Wire
 from toolkeep.events import (
     CallEvent,
     CatalogueChanged,
     CatalogueChanges,
-    Completed,
     Event,
-    Failed,
     InputNeeded,
-    Log,
-    Progress,
     Reloaded,
-    Retrying,
-    Started,
 )
 from toolkeep.telemetry.logs import server_text
 
@@ -53,8 +42,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("toolkeep.console")
 
 MAX_CALLS = 1000
-MAX_ATTEMPTS, MAX_LOGS = 20, 100
-"""Attempts and log lines that are kept of one call."""
 MAX_VALUES = 32 * 1024 * 1024
 """Characters of arguments, results and log lines that are kept of all calls."""
 MAX_QUESTIONS = 100
@@ -66,215 +53,6 @@ TICK = 1.0
 """Seconds between two looks at the servers."""
 LINGER = 30.0
 """Seconds for which recording goes on after the last viewer has left: it may come back."""
-MAX_REASON, MAX_NAME = 500, 200
-
-
-class CallRecord:
-    """One call as far as it was observed."""
-
-    __slots__ = (
-        "arguments",
-        "attempt_count",
-        "attempts",
-        "began",
-        "cached",
-        "call_id",
-        "console",
-        "ended",
-        "error",
-        "log_count",
-        "logs",
-        "outcome",
-        "principal",
-        "progress",
-        "questions",
-        "reason",
-        "result",
-        "server",
-        "tool",
-        "verdict",
-        "version",
-    )
-
-    def __init__(self, event: CallEvent) -> None:
-        self.call_id, self.server = event.call_id, event.server
-        self.tool = cut_text(event.tool, MAX_NAME)
-        self.principal: str | None = None
-        self.began, self.ended = event.at, None
-        self.console = self.cached = False
-        self.progress: dict[str, Any] | None = None
-        self.attempts: list[dict[str, Any]] = [new_attempt(1, event.at)]
-        self.attempt_count = 1
-        self.outcome: str | None = None
-        self.verdict: str | None = None
-        self.reason: str | None = None
-        self.error: dict[str, Any] | None = None
-        self.logs: list[Kept] = []
-        self.log_count = self.questions = 0
-        self.arguments: Kept | None = None
-        self.result: Kept | None = None
-        self.version = 0
-
-    @property
-    def size(self) -> int:
-        kept = (*self.logs, *(one for one in (self.arguments, self.result) if one is not None))
-        return sum(min(one.size, len(one.text)) for one in kept)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.call_id,
-            "server": self.server,
-            "tool": self.tool,
-            "principal": self.principal,
-            "console": self.console,
-            "state": "running" if self.ended is None else "ended",
-            "began": self.began,
-            "ended": self.ended,
-            "duration": None if self.ended is None else max(self.ended - self.began, 0.0),
-            "cached": self.cached,
-            "progress": self.progress,
-            "attempts": self.attempts,
-            "attempt_count": self.attempt_count,
-            "outcome": self.outcome,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "error": self.error,
-            "logs": self.log_count,
-            "questions": self.questions,
-            "argument_bytes": self.arguments.size if self.arguments else None,
-            "result_bytes": self.result.size if self.result else None,
-        }
-
-    def detail(self, redact: Callable[[Any], Any], *, values: bool) -> dict[str, Any]:
-        """With arguments, result and log lines; masked without `values`."""
-
-        def shown(kept: Kept | None) -> Any:
-            return None if kept is None else redact(kept.shown()) if values else kept.masked()
-
-        kept = (*self.logs, self.arguments, self.result)
-        return {
-            **self.as_dict(),
-            "arguments": shown(self.arguments),
-            "result": shown(self.result),
-            "log_lines": [shown(line) for line in self.logs],
-            "shown": values,
-            "truncated": any(one is not None and one.truncated for one in kept),
-        }
-
-    # -- events ---------------------------------------------------------------------------------
-
-    def add(self, event: CallEvent, redact: Redact) -> None:
-        match event:
-            case Started():
-                self.began, self.principal = event.at, event.principal
-                self.attempts[0]["began"] = event.at
-                self.arguments = Kept(event.arguments or {})
-            case Progress():
-                self._add_progress(event, redact)
-            case Log():
-                self._add_log(event)
-            case Retrying():
-                self._add_retry(event, redact)
-            case InputNeeded():
-                self.questions += 1
-            case Completed():
-                self._add_result(event)
-            case Failed():
-                self._add_failure(event, redact)
-            case _:
-                pass
-
-    def _add_progress(self, event: Progress, redact: Redact) -> None:
-        facts = {"progress": event.progress, "total": event.total, "fraction": event.fraction}
-        message = None if event.message is None else cut_text(redact(event.message), MAX_REASON)
-        self.progress, _ = cut_json({**facts, "message": message})
-
-    def _add_log(self, event: Log) -> None:
-        self.log_count += 1
-        if len(self.logs) < MAX_LOGS:
-            line = {"at": event.at, "level": event.level, "logger": event.logger}
-            self.logs.append(Kept({**line, "data": event.data}))
-
-    def _add_retry(self, event: Retrying, redact: Redact) -> None:
-        failure = failure_json(event.failure, redact)
-        self._end_attempt(event.at, "failed", failure, f"sent again: {event.reason}")
-        self.attempts[-1]["delay"] = event.delay
-        self.attempt_count = event.attempt + 1
-        self.attempts.append(new_attempt(self.attempt_count, event.at + event.delay))
-        del self.attempts[:-MAX_ATTEMPTS]
-
-    def _add_result(self, event: Completed) -> None:
-        result = event.result
-        self._end(event.at)
-        self._end_attempt(event.at, "answered")
-        self.cached, self.attempt_count = result.cached, max(result.attempts, 1)
-        self.result = Kept(result.raw)
-        self.verdict, self.outcome = "ran", "ok"
-        if result.cached:
-            self.reason = "an earlier equal call has this result: nothing was sent"
-        elif result.needs_input:
-            self.outcome, self.reason = "input needed", "the server asks for input first"
-        elif result.is_error:
-            self.outcome, self.reason = "tool error", "the tool reported an error of its own"
-        else:
-            self.reason = "the server answered with a result"
-
-    def _add_failure(self, event: Failed, redact: Redact) -> None:
-        error = event.error
-        self._end(event.at)
-        self.error = error_json(error, redact)
-        self.outcome, self.verdict, reason = judge(error)
-        self.reason = cut_text(redact(reason), MAX_REASON)
-        if self.attempts[-1]["ended"] is None:
-            known = error if isinstance(error, ToolkeepError) else ToolkeepError()
-            said = f"not sent again: {known.no_retry_reason}" if known.no_retry_reason else None
-            self._end_attempt(event.at, "failed", failure_json(known.failure, redact), said)
-        raw = getattr(getattr(error, "result", None), "raw", None)
-        if raw is not None:
-            self.result = Kept(raw)
-
-    def _end(self, at: float) -> None:
-        self.ended = at
-        if len(self.attempts) > 1:  # the next attempt was announced, and may not have begun
-            self.attempts[-1]["began"] = min(self.attempts[-1]["began"], at)
-
-    def _end_attempt(
-        self,
-        at: float,
-        outcome: str,
-        failure: dict[str, Any] | None = None,
-        decision: str | None = None,
-    ) -> None:
-        about = {"ended": at, "outcome": outcome, "failure": failure, "decision": decision}
-        self.attempts[-1] |= about
-
-
-def new_attempt(number: int, at: float) -> dict[str, Any]:
-    empty = dict.fromkeys(("ended", "failure", "decision", "delay"))
-    return {"number": number, "began": at, "outcome": "running", **empty}
-
-
-def judge(error: BaseException) -> tuple[str, str, str]:
-    """Outcome, verdict and reason of a call that ended without a result."""
-    if not isinstance(error, ToolkeepError):
-        cancelled = isinstance(error, asyncio.CancelledError)
-        outcome = "cancelled" if cancelled else "failed"
-        said = "its caller cancelled it" if cancelled else type(error).__name__
-        return outcome, "unknown", f"{said}; it may have run"
-    if isinstance(error, InvalidResult | InputNotGiven):
-        outcome = "failed" if isinstance(error, InvalidResult) else "input needed"
-        return outcome, "ran", str(error)
-    failure = error.failure
-    parts = [failure.message if failure else str(error)]
-    parts += [f"not sent again: {error.no_retry_reason}"] if error.no_retry_reason else []
-    reason = "; ".join(parts)
-    match error.delivery:
-        case Delivery.ANSWERED:
-            return "rejected", "unknown", f"the server answered with an error: {reason}"
-        case Delivery.UNKNOWN:
-            return "failed", "unknown", reason
-        case _:
-            return "failed", "did not run", reason
 
 
 @dataclass(slots=True)
@@ -286,7 +64,7 @@ class Question:
 
     def as_dict(self, redact: Callable[[Any], Any], *, values: bool) -> dict[str, Any]:
         event = self.event
-        params, _ = cut_json(redact(event.params), 64 * 1024)
+        params, _ = cut_json(redact(event.params), MAX_HEAD)
         return {
             "id": self.id,
             "server": event.server,
@@ -417,7 +195,7 @@ class Recorder:
         self._catalogue = runtime.catalogue
         self._observation = runtime.observe(self)
         self._look()
-        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        self._ticker = asyncio.get_running_loop().create_task(self._tick(), context=Context())
 
     def stop(self) -> None:
         """End the recording. What was recorded stays, without the calls that still run."""
@@ -472,8 +250,6 @@ class Recorder:
             batch.version = calls[-1].version
         data: dict[str, Any] = {"calls": [call.as_dict() for call in calls]} if calls else {}
         batch.data = data
-        if not batch.is_complete:
-            return batch
         if self._servers_version > after:
             data["servers"] = self._servers
         if self._tick_version > after and self.ticks:
@@ -487,7 +263,7 @@ class Recorder:
         if notes := [note for version, note in self._notes if version > after]:
             data["notes"] = notes
         if exchanges := self.wire.changed_since(after):
-            data["wire"] = [each.as_dict(limit=4096, values=values) for each in exchanges]
+            data["wire"] = [each.as_dict(limit=STREAMED_BODY, values=values) for each in exchanges]
         return batch
 
     def _calls_since(self, after: int) -> list[CallRecord]:
@@ -620,17 +396,19 @@ class Recorder:
         server: str = "",
         since: float | None = None,
     ) -> None:
-        old, left = self._catalogue, MAX_CHANGES_AT_ONCE
-        for kind in ("tools", "prompts", "resources", "templates"):
-            names, found = getattr(changes, kind), Definitions(kind, old, new)
-            for change in ("added", "removed", "changed"):
-                for name in getattr(names, change)[:left]:
-                    before, after = found.before.get(name), found.after.get(name)
-                    of = server or (after or before or _NOWHERE).server
-                    self._numbers += 1
-                    facts = (self._numbers, time(), since, of, kind, change, name, new.revision)
-                    self.changes.append(Change(*facts, _kept(before), _kept(after)))
-                    left -= 1
+        left = MAX_CHANGES_AT_ONCE
+        for kind in KINDS:
+            if names := getattr(changes, kind):
+                before = by_name(self._catalogue, kind)
+                after = by_name(new, kind)
+                for change in ("added", "removed", "changed"):
+                    for name in getattr(names, change)[:left]:
+                        old, now = before.get(name), after.get(name)
+                        self._numbers += 1
+                        of = server or getattr(now or old, "server", "")
+                        facts = (self._numbers, time(), since, of, kind, change, name)
+                        self.changes.append(Change(*facts, new.revision, kept(old), kept(now)))
+                        left -= 1
 
     def changed_at(self) -> dict[tuple[str, str], float]:
         """When an item of the catalogue was last seen to change, by kind and name."""
@@ -682,20 +460,9 @@ def activity(before: dict[str, Any], now: dict[str, Any]) -> dict[str, int]:
     return {"calls": more("calls"), "errors": errors, "in_flight": now["in_flight"]}
 
 
-class Definitions:
-    """The items of one kind, by name, in two catalogues."""
-
-    def __init__(self, kind: str, old: Catalogue | None, new: Catalogue) -> None:
-        self.before = {one.name: one for one in getattr(old, kind)} if old else {}
-        self.after = {one.name: one for one in getattr(new, kind)}
+def by_name(catalogue: Catalogue | None, kind: str) -> dict[str, Item]:
+    return {one.name: one for one in getattr(catalogue, kind)} if catalogue else {}
 
 
-class _Nowhere:
-    server = ""
-
-
-_NOWHERE = _Nowhere()
-
-
-def _kept(item: Any) -> Kept | None:
-    return None if item is None else Kept(cut_json(definition_json(item), 64 * 1024)[0])
+def kept(item: Item | None) -> Kept | None:
+    return None if item is None else Kept(cut_json(definition_json(item), MAX_HEAD)[0])

@@ -15,7 +15,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, cast
 
 from toolkeep._transport.trace import TraceEvent, TraceKind
-from toolkeep.console.values import cut_text, mask
+from toolkeep.console.values import MAX_HEAD, cut_text, mask
 from toolkeep.errors import UnknownServer
 
 if TYPE_CHECKING:
@@ -276,6 +276,8 @@ def parse_message(body: str) -> dict[str, Any]:
 
 def mask_body(body: str) -> str:
     """The body without the values of calls: of JSON-RPC messages, alone or in a stream."""
+    if len(body) > MAX_HEAD:
+        return f"text({len(body)})"
     if not body.startswith(_STREAM_FIELDS):
         return _masked_message(body)
     lines = (
