@@ -284,3 +284,41 @@ async def test_importing_the_adapter_loads_no_sdk() -> None:
         sys.executable, "-c", code, stderr=subprocess.DEVNULL
     )
     assert await process.wait() == 0
+
+
+# -- evaluations --------------------------------------------------------------------------------
+
+
+class Evaluated:
+    """What an evaluation runs: a call of each tool."""
+
+    def __init__(self, *calls: tuple[Any, dict[str, Any]]) -> None:
+        self.calls, self.said = calls, list[str]()
+
+    async def execute(self, given: Any = None, options: Any = None) -> Any:
+        for tool, arguments in self.calls:
+            message = await tool.ainvoke(call(tool, **arguments))
+            self.said.append(str(message.content))
+
+
+async def test_a_tool_that_an_evaluation_simulates_is_not_called(home: Platform) -> None:
+    from uipath.eval.mocks import MockingContext, UiPathMockRuntime
+
+    dream = {"function": "record", "then": [{"type": "return", "value": {"seen": "in a dream"}}]}
+    strategy = {"type": "mockito", "behaviors": [dream]}
+    context = MockingContext.model_validate({"strategy": strategy, "inputs": {}})
+    async with ScriptedServer.local(api_key=TOKEN) as kit:
+        home.servers["kit"] = kit.url
+        tools, clients = await create_mcp_tools_from_agent(agent(resource("kit", ADD, RECORD)))
+        try:
+            run = Evaluated((tools[1], {}), (tools[0], {"a": 2, "b": 3}))
+            evaluation: Any = run
+            await UiPathMockRuntime(evaluation, context).execute({})
+            simulated, real = run.said
+            assert "in a dream" in simulated
+            assert "5" in real
+            assert await kit.requests(tool="record") == []
+            await tools[1].ainvoke(call(tools[1]))
+            assert len(await kit.requests(tool="record")) == 1
+        finally:
+            await close(clients)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import os
 import re
@@ -573,6 +574,7 @@ async def _as_langchain(
     for tool in listed:
         given = set_arguments(properties.get(tool.tool, {}), how.agent_input, config.slug)
         bound = _with_set_arguments(tool, client, given)
+        bound = replace(bound, caller=cast("ToolCaller", _Simulated(bound)))
         metadata = {**shared, "display_name": tool.tool}
         [one] = await langchain_tools(
             [bound], metadata=metadata, errors=how.errors, interrupts=how.interrupts
@@ -581,6 +583,47 @@ async def _as_langchain(
         one.name = _tool_name(config.name, tool.tool) if how.qualified else own
         made.append(one)
     return _with_distinct_names(made)
+
+
+class _Simulated:
+    """Calls one tool, unless an evaluation of UiPath simulates it: then the simulated value is the
+    result, and nothing is sent. A `ToolCaller`; lives as long as the tool."""
+
+    def __init__(self, tool: Tool) -> None:
+        assert tool.caller is not None
+        self._caller = tool.caller
+        self._about: dict[str, Any] = {
+            "name": tool.tool,
+            "description": tool.description,
+            "input_schema": tool.input_schema,
+            "output_schema": tool.output_schema or {"type": "object", "properties": {}},
+        }
+
+    async def call(
+        self, name: Tool, arguments: Mapping[str, Any] | None = None, **options: Any
+    ) -> CallResult:
+        from uipath.eval import mocks  # pyright: ignore[reportMissingTypeStubs]
+
+        # The decorator reads the coroutine's arguments: those that the model gave.
+        async def send(**_: Any) -> Any:
+            return await self._caller.call(name, arguments, **options)
+
+        decorate = cast("Any", mocks).mockable(**self._about)
+        found = await decorate(send)(**(arguments or {}))
+        return found if isinstance(found, CallResult) else _simulated_result(found, name)
+
+    def stream(
+        self, name: Tool, arguments: Mapping[str, Any] | None = None, **options: Any
+    ) -> Call:
+        return self._caller.stream(name, arguments, **options)
+
+
+def _simulated_result(value: object, tool: Tool) -> CallResult:
+    text = value if isinstance(value, str) else json.dumps(value)
+    raw: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
+    if isinstance(value, dict):
+        raw["structuredContent"] = value
+    return CallResult(raw, tool.server, tool.tool)
 
 
 def _with_set_arguments(tool: Tool, client: McpClient, given: tuple[SetArgument, ...]) -> Tool:
