@@ -602,7 +602,7 @@ class _Simulated:
     async def call(
         self, name: Tool, arguments: Mapping[str, Any] | None = None, **options: Any
     ) -> CallResult:
-        from uipath.eval import mocks  # pyright: ignore[reportMissingTypeStubs]
+        from uipath.eval import mocks
 
         # The decorator reads the coroutine's arguments: those that the model gave.
         async def send(**_: Any) -> Any:
