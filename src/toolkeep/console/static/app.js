@@ -10,7 +10,7 @@ import { h, update } from "./dom.js";
 import { ago, moment } from "./format.js";
 import { icon } from "./icons.js";
 import { addTicks, state, takeBatch, takeGap, takeHello, takeSnapshot } from "./state.js";
-import { block, line } from "./text.js";
+import { block, line, plain } from "./text.js";
 import * as calls from "./view-calls.js";
 import * as catalogue from "./view-catalogue.js";
 import * as latency from "./view-latency.js";
@@ -29,7 +29,7 @@ const SHORTCUTS = [
 ]; // prettier-ignore
 const THEMES = { "": "as the system", light: "light", dark: "dark" };
 
-const ui = { toasts: [], help: false, loginError: "", ready: false };
+const ui = { toasts: [], dialog: null, loginError: "", ready: false };
 let frame = 0;
 let stream = null;
 
@@ -89,7 +89,7 @@ function draw() {
   if (!ui.ready) return update(root, [h("p.wait", null, state.connection === "lost" ? "The process does not answer. Trying again …" : "Loading …")]);
   const now = route();
   const { tools, body } = VIEWS[now.name].view(now);
-  document.title = `${VIEWS[now.name].title} · toolkeep ${state.process?.program ?? ""}`.trim();
+  document.title = `${VIEWS[now.name].title} · ${plain(state.process?.program)} · toolkeep`;
   update(root, [
     h("a.skip", { href: "#main", onclick: (event) => (event.preventDefault(), document.getElementById("main").focus()) }, "To the content"),
     rail(now),
@@ -98,11 +98,10 @@ function draw() {
       h("header.bar", null, h("h1", null, VIEWS[now.name].title), h("div.tools", null, tools)),
       h("div.content", null, body)),
     h("div.toasts", { role: "status", "aria-live": "polite" }, ui.toasts.map((each) => h("div.toast", { key: each.key }, icon("warn"), h("div", null, block(each.message), each.remedy && h("p.remedy", null, line(each.remedy, 400)))))),
-    h("dialog.help", { key: "help", "aria-label": "Keyboard shortcuts", onclose: () => ((ui.help = false), redraw()), ref: (node) => (ui.dialog = node) },
+    h("dialog.help", { key: "help", "aria-label": "Keyboard shortcuts", ref: (node) => (ui.dialog = node) },
       h("h2", null, "Keyboard"), h("dl.keys", null, SHORTCUTS.map(([keys, what]) => h("div", null, h("dt", null, keys.split(" ").map((key) => (key === "–" ? " – " : h("kbd", null, key)))), h("dd", null, what)))),
       h("form", { method: "dialog" }, h("button.primary", null, "Close"))),
   ]); // prettier-ignore
-  if (ui.help && !ui.dialog.open) ui.dialog.showModal();
 }
 
 function badges() {
@@ -173,12 +172,13 @@ function loginPage() {
 function keydown(event) {
   const { target, key } = event;
   const typing = target.matches?.("input, textarea, select") || target.isContentEditable;
-  if (key === "Escape" && !ui.help) {
+  if (ui.dialog?.open) return;
+  if (key === "Escape") {
     if (typing && target.id === "search") target.blur();
     else document.querySelector(".detail .back")?.click();
     return;
   }
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || ui.help) return;
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const act = {
     "/": () => document.getElementById("search")?.focus(),
     p: () => route().name === "calls" && calls.togglePause(),
@@ -191,14 +191,11 @@ function keydown(event) {
   event.preventDefault();
 }
 
-function help() {
-  ui.help = true;
-  redraw();
-}
-
 function theme() {
   return document.documentElement.dataset.theme ?? "";
 }
+
+const help = () => ui.dialog.showModal();
 
 function nextTheme() {
   const names = Object.keys(THEMES);

@@ -20,7 +20,7 @@ const MOST_BLOCKS = 100;
 export function result(value, read) {
   if (value === null || value === undefined) return h("p.hint", null, "No result.");
   if (value.truncated === true && typeof value.head === "string")
-    return [h("p.hint", null, `Too large to show: ${bytes(value.bytes)}. It begins with:`), block(value.head)];
+    return [h("p.hint", null, `Too large to show${value.bytes ? `: ${bytes(value.bytes)}` : ""}. It begins with:`), block(value.head)];
   const blocks = value.content ?? value.contents ?? value.messages?.map((message) => ({ role: message.role, ...message.content }));
   if (!Array.isArray(blocks)) return json(value);
   const structured = value.structuredContent;

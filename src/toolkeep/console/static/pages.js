@@ -50,7 +50,7 @@ export class Pages {
       const answer = await get(`${path}${path.includes("?") ? "&" : "?"}offset=${page * SIZE}&limit=${SIZE}`);
       if (path !== this.#path || version !== this.#version) return; // another query since
       if (fresh || answer.total !== this.items.length) this.items = Array.from({ length: answer.total }, (_, index) => (!fresh && this.items[index]) || { pending: true, index });
-      answer[this.field].forEach((item, index) => (this.items[answer.offset + index] = item));
+      answer[this.field].forEach((item, index) => (this.items[page * SIZE + index] = item));
       this.items = [...this.items];
       this.answer = answer;
       this.error = null;

@@ -9,7 +9,7 @@
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 import { parseExactly } from "./json.js";
-import { block, line } from "./text.js";
+import { block, hasInvisible, line, plain } from "./text.js";
 
 const DEEPEST = 12; // levels of fields; deeper values are raw JSON
 const MOST_CHOICES = 500;
@@ -106,6 +106,10 @@ export function initial(schema, root = schema, depth = 0) {
   }
 }
 
+function isObject(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value) && !JSON.isRawJSON?.(value);
+}
+
 /** A name may be "__proto__": it is data like any other. */
 function set(object, name, value) {
   Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
@@ -131,39 +135,46 @@ export class SchemaForm {
   view() {
     this.placed.clear();
     const schema = resolve(this.root, this.root);
-    const top = { path: [], schema, value: this.value, change: (value) => this.#changed(value), depth: 0 };
-    const names = Object.keys(schema.properties ?? {});
+    const top = { path: [], schema, value: this.value, depth: 0 };
     if (kindOf(schema) === "object") return h("div.fields", null, this.#properties(top));
-    if (schema.type === "object" && !names.length && schema.additionalProperties === false) return h("p.hint", null, "It takes no arguments.");
+    if (schema.type === "object" && schema.additionalProperties === false) return h("p.hint", null, "It takes no arguments.");
     return h("div.fields", null, this.#control(top), this.#problemsAt([]));
   }
 
-  #changed(value) {
-    this.value = value;
+  /** What the form holds now at a path: events may come faster than the page is drawn. */
+  at(path) {
+    return path.reduce((found, step) => (typeof found === "object" && found !== null && Object.hasOwn(found, step) ? found[step] : undefined), this.value);
+  }
+
+  /** Replace the value at a path; undefined takes a property away. */
+  put(path, value) {
+    const replaced = (old, [step, ...rest]) => {
+      if (step === undefined) return value;
+      const copy = Array.isArray(old) ? [...old] : isObject(old) ? { ...old } : {};
+      const next = replaced(Object.hasOwn(copy, step) ? copy[step] : undefined, rest);
+      if (next === undefined && !Array.isArray(copy)) delete copy[step];
+      else set(copy, step, next === undefined ? null : next);
+      return copy;
+    };
+    this.value = replaced(this.value, path);
     this.onchange();
   }
 
-  #properties({ schema, value, change, path, depth }) {
-    const object = typeof value === "object" && value !== null && !Array.isArray(value) ? value : {};
+  #properties({ schema, value, path, depth }) {
+    const object = isObject(value) ? value : {};
     const required = new Set(schema.required ?? []);
-    const replace = (name, next) => {
-      const copy = { ...object };
-      if (next === undefined) delete copy[name];
-      else set(copy, name, next);
-      change(copy);
-    };
     return [
       Object.entries(schema.properties ?? {}).map(([name, property]) =>
         this.#field({
           name, required: required.has(name), path: [...path, name], schema: resolve(property, this.root), depth: depth + 1,
-          value: Object.hasOwn(object, name) ? object[name] : undefined, change: (next) => replace(name, next),
+          value: Object.hasOwn(object, name) ? object[name] : undefined,
         })),
       this.#problemsAt(path),
     ]; // prettier-ignore
   }
 
   #field(field) {
-    const { name, required, schema, value, change, path } = field;
+    const { name, required, schema, value, path } = field;
     const id = idOf(path);
     const nested = ["object", "array", "union"].includes(kindOf(schema));
     const unset = value === undefined;
@@ -175,22 +186,24 @@ export class SchemaForm {
         h("span.type", null, line(typeOf(schema), 60)),
         required ? h("span.required", null, "required") : h("span.optional", null, unset ? "not sent" : ""),
         !required && !unset &&
-          h("button.quiet.unset", { type: "button", "aria-label": `Do not send ${name}`, title: "do not send", onclick: () => this.#clear(path, change) }, icon("close"))),
+          h("button.quiet.unset", { type: "button", "aria-label": `Do not send ${plain(name)}`, title: "do not send", onclick: () => this.#clear(path) }, icon("close"))),
       schema.description && h("div.description", null, block(schema.description)),
       this.#control(field),
       unset && Object.hasOwn(schema, "default") && h("p.hint", null, "default: ", h("code", null, line(JSON.stringify(schema.default), 80))),
+      typeof value === "string" && hasInvisible(value) && h("p.hint", null, icon("warn"), "it holds characters that are not visible: ", line(value, 200)),
       !nested && this.#problemsAt(path),
     ); // prettier-ignore
   }
 
-  #clear(path, change) {
+  #clear(path) {
     this.state.delete(idOf(path));
-    change(undefined);
+    this.put(path, undefined);
   }
 
   #control(field) {
     const kind = field.depth > DEEPEST ? "raw" : kindOf(field.schema);
-    return CONTROLS[kind].call(this, { ...field, id: idOf(field.path), described: this.#describedBy(field.path) }, this);
+    const change = (value) => this.put(field.path, value);
+    return CONTROLS[kind]({ ...field, id: field.id ?? idOf(field.path), change, described: this.#describedBy(field.path) }, this);
   }
 
   #describedBy(path) {
@@ -202,7 +215,7 @@ export class SchemaForm {
     if (!path.length) return [];
     const [place, parent] = [placeOf(path), placeOf(path.slice(0, -1))];
     const missing = `${parent && `${parent}: `}"${path.at(-1)}" is a required property`;
-    const found = this.problems.filter((problem) => problem === missing || problem.startsWith(`${place}: `));
+    const found = this.problems.filter((problem) => problem === missing || (problem.startsWith(`${place}: `) && !/^"[^"]+" is a required property$/.test(problem.slice(place.length + 2))));
     for (const problem of found) this.placed.add(problem);
     return found.filter((problem) => this.strict || problem !== missing).map((problem) => (problem === missing ? "is required" : problem.slice(place.length + 2)));
   }
@@ -214,27 +227,35 @@ export class SchemaForm {
 
   object(field) {
     if (field.value === undefined)
-      return h("button.add", { type: "button", onclick: () => field.change(initial({ ...field.schema, default: undefined, ...noDefault(field.schema) }, this.root) ?? {}) }, icon("plus"), "add");
+      return h("button.add", { type: "button", onclick: () => field.change(initial(noDefault(field.schema), this.root) ?? {}) }, icon("plus"), "add");
     return h("div.fields", { role: "group", "aria-labelledby": `${field.id}-label` }, this.#properties(field));
   }
 
-  array({ id, path, schema, value, change, depth }) {
+  array({ id, path, schema, value, depth }) {
     const items = Array.isArray(value) ? value : [];
     const of = (index) => resolve(schema.prefixItems?.[index] ?? schema.items ?? {}, this.root);
-    const replace = (index, next) => change(items.map((item, place) => (place === index ? (next === undefined ? null : next) : item)));
+    const now = () => this.at(path) ?? [];
+    const add = () => this.put(path, [...now(), initial(of(now().length), this.root) ?? blank(of(now().length))]);
     return h("div.items", { role: "group", "aria-labelledby": `${id}-label` },
       items.map((item, index) =>
         h("div.item", { key: index },
-          this.#field({ name: `${index}`, required: true, path: [...path, index], schema: of(index), value: item, depth: depth + 1, change: (next) => replace(index, next) }),
-          h("button.quiet", { type: "button", "aria-label": `Remove item ${index}`, title: "remove", onclick: () => change(items.filter((_, place) => place !== index)) }, icon("close")))),
-      h("button.add", { type: "button", onclick: () => change([...items, initial(of(items.length), this.root) ?? blank(of(items.length))]) }, icon("plus"), "item"),
+          this.#field({ name: `${index}`, required: true, path: [...path, index], schema: of(index), value: item, depth: depth + 1 }),
+          h("button.quiet", { type: "button", "aria-label": `Remove item ${index}`, title: "remove", onclick: () => this.#remove(path, index) }, icon("close")))),
+      h("button.add", { type: "button", onclick: add }, icon("plus"), "item"),
       this.#problemsAt(path)); // prettier-ignore
+  }
+
+  /** Texts as typed belong to places, which move when an item goes. */
+  #remove(path, index) {
+    for (const id of this.state.keys()) if (id.startsWith(`${idOf(path)}-`)) this.state.delete(id);
+    this.put(path, (this.at(path) ?? []).filter((_, place) => place !== index));
   }
 
   union({ id, path, schema, value, change, depth }) {
     const found = variants(schema, this.root);
     const chosen = this.state.get(id) ?? (value === undefined ? -1 : Math.max(0, found.findIndex((each) => fits(each.schema, value))));
     const choose = (index) => {
+      for (const each of this.state.keys()) if (each.startsWith(`${id}-`)) this.state.delete(each);
       this.state.set(id, index);
       change(index < 0 ? undefined : (initial(noDefault(found[index].schema), this.root) ?? blank(found[index].schema)));
     };
@@ -242,8 +263,8 @@ export class SchemaForm {
     return h("div.union", null,
       h("select", { id, "aria-labelledby": `${id}-label`, value: chosen, onchange: (event) => choose(Number(event.target.value)) },
         h("option", { value: -1 }, "choose …"),
-        found.map((each, index) => h("option", { value: index }, line(each.label, 80).children.join("") || "…"))),
-      part && kindOf(part.schema) !== "fixed" && this.#control({ path, schema: { ...part.schema, title: undefined }, value, change, depth: depth + 1, id: `${id}-value` }),
+        found.map((each, index) => h("option", { value: index }, plain(each.label, 80)))),
+      part && kindOf(part.schema) !== "fixed" && this.#control({ path, schema: { ...part.schema, title: undefined }, value, depth: depth + 1, id: `${id}-value` }),
       this.#problemsAt(path)); // prettier-ignore
   }
 }
@@ -269,7 +290,7 @@ const CONTROLS = {
     const names = schema.enumNames ?? [];
     return h("select", { id, ...described, value: index, onchange: (event) => change(schema.enum[event.target.value]) },
       h("option", { value: -1 }, "choose …"),
-      schema.enum.map((each, place) => h("option", { value: place }, visible(names[place] ?? each)))); // prettier-ignore
+      schema.enum.map((each, place) => h("option", { value: place }, plain(typeof (names[place] ?? each) === "string" ? (names[place] ?? each) : JSON.stringify(each))))); // prettier-ignore
   },
   boolean({ id, value, change, described }) {
     const texts = { true: true, false: false };
@@ -289,7 +310,7 @@ const CONTROLS = {
   text({ id, schema, value, change, described }) {
     const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
     const common = { id, ...described, value: text, spellcheck: "false", autocomplete: "off", oninput: (event) => change(event.target.value) };
-    const placeholder = typeof schema.examples?.[0] === "string" ? `for example ${schema.examples[0].slice(0, 80)}` : "";
+    const placeholder = typeof schema.examples?.[0] === "string" ? `for example ${plain(schema.examples[0], 80)}` : "";
     const long = text.length > 60 || text.includes("\n") || schema.maxLength > 200 || /multiline|markdown|code/.test(schema.format ?? "");
     if (long) return h("textarea", { ...common, placeholder, rows: Math.min(12, 2 + text.split("\n").length) });
     return h("input", { ...common, placeholder, type: schema.format === "password" || schema.writeOnly ? "password" : "text" });
@@ -341,12 +362,6 @@ function fits(schema, value) {
   if (schema.type && schema.type !== "object") return false;
   return Object.entries(schema.properties ?? {}).every(([name, property]) =>
     Object.hasOwn(property ?? {}, "const") ? JSON.stringify(property.const) === JSON.stringify(value[name]) : true);
-}
-
-/** An option's label: texts only, so invisible characters are written out here. */
-function visible(value) {
-  const text = typeof value === "string" ? value : JSON.stringify(value);
-  return text.length > 100 ? `${text.slice(0, 100)}…` : text;
 }
 
 /** A path as the engine writes it. */

@@ -21,20 +21,33 @@ const NAMES = {
   0x2069: "PDI", 0xfeff: "BOM",
 }; // prettier-ignore
 
+const numberOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+const nameOf = (character) => NAMES[character.codePointAt(0)] ?? numberOf(character);
+
 /** A text in pieces: plain ones as strings, invisible characters as marks with a name. */
 export function pieces(text) {
   const found = [];
   let from = 0;
   for (const match of text.matchAll(INVISIBLE)) {
     if (match.index > from) found.push(text.slice(from, match.index));
-    const code = match[0].codePointAt(0);
-    const number = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
-    found.push(h("span.ctl", { title: `${number}: a character that is not visible` }, NAMES[code] ?? number));
+    found.push(h("span.ctl", { title: `${numberOf(match[0])}: a character that is not visible` }, nameOf(match[0])));
     from = match.index + match[0].length;
     if (found.length > 4000) break; // a text of nothing else
   }
   if (from < text.length) found.push(text.slice(from, from + MOST));
   return found;
+}
+
+/** For places that hold texts only (options, placeholders, attributes): marks in words. */
+export function plain(value, most = 100) {
+  const text = String(value ?? "");
+  const cut = text.length > most ? `${text.slice(0, most)}…` : text;
+  return cut.replace(INVISIBLE, (found) => `⟨${nameOf(found)}⟩`);
+}
+
+/** Whether a text holds characters that a reader does not see. */
+export function hasInvisible(text) {
+  return text.search(INVISIBLE) >= 0;
 }
 
 /** One line of foreign text: a name, a message. Line breaks are shown as a space. */

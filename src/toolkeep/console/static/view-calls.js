@@ -11,7 +11,7 @@ import { awaited, button, choice, copy, errorBox, facts, pane, search, section, 
 import { rows } from "./rows.js";
 import { asCommand, asCurl, asPython, safeJson } from "./snippets.js";
 import { serverNamed, state } from "./state.js";
-import { line } from "./text.js";
+import { line, plain } from "./text.js";
 import { openResource, tryAgain } from "./view-try.js";
 
 const KINDS = [["", "all"], ["running", "running"], ["ran", "ran"], ["did not run", "did not run"], ["unknown", "unknown"], ["errors", "errors"]]; // prettier-ignore
@@ -27,7 +27,7 @@ export function view(route) {
   return {
     tools: [
       search({ value: ui.text, label: "Tool, principal, reason …", oninput: (text) => ((ui.text = text), redraw()) }),
-      choice({ label: "Server", value: server, options: [["", "every server"], ...state.servers.map(({ name }) => [name, name.slice(0, 60)])], onchange: (name) => go("calls", route.arg, name ? { server: name } : {}) }),
+      choice({ label: "Server", value: server, options: [["", "every server"], ...state.servers.map(({ name }) => [name, plain(name, 60)])], onchange: (name) => go("calls", route.arg, name ? { server: name } : {}) }),
       segments({ label: "Which calls", value: ui.kind, options: KINDS, onchange: (kind) => ((ui.kind = kind), redraw()) }),
       button(ui.paused ? "Resume" : "Pause", togglePause, { name: ui.paused ? "play" : "pause", kind: ui.paused ? "primary" : "", title: "hold the list still (p)" }),
     ],

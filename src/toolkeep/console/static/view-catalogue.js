@@ -11,7 +11,7 @@ import { Pages } from "./pages.js";
 import { awaited, button, choice, facts, pane, problem, search, section, segments, split, tag } from "./parts.js";
 import { rows } from "./rows.js";
 import { state } from "./state.js";
-import { block, line, pieces } from "./text.js";
+import { block, line, pieces, plain } from "./text.js";
 import { hints } from "./view-try.js";
 
 const KINDS = [["tools", "Tools"], ["prompts", "Prompts"], ["resources", "Resources"], ["templates", "Templates"], ["changes", "Changes"]]; // prettier-ignore
@@ -43,8 +43,8 @@ function listView(route, kind, kinds) {
     tools: [
       kinds,
       search({ value: ui.text, label: `Search ${kind}`, oninput: (text) => ((ui.text = text), redraw()) }),
-      choice({ label: "Server", value: server, options: [["", "every server"], ...state.servers.map(({ name }) => [name, name.slice(0, 60)])], onchange: (name) => go("catalogue", "", keep({ server: name })) }),
-      tags.length > 0 && choice({ label: "Tag", value: label, options: [["", "every tag"], ...tags.slice(0, 200).map((each) => [each, each.slice(0, 60)])], onchange: (each) => go("catalogue", "", keep({ tag: each })) }),
+      choice({ label: "Server", value: server, options: [["", "every server"], ...state.servers.map(({ name }) => [name, plain(name, 60)])], onchange: (name) => go("catalogue", "", keep({ server: name })) }),
+      tags.length > 0 && choice({ label: "Tag", value: label, options: [["", "every tag"], ...tags.slice(0, 200).map((each) => [each, plain(each, 60)])], onchange: (each) => go("catalogue", "", keep({ tag: each })) }),
     ],
     body: split(
       [

@@ -54,11 +54,13 @@ function draftOf(question) {
 function answer(question, draft) {
   const send = (body) => () =>
     report(async () => {
-      draft.busy = true;
+      draft.busy = true; // until the question goes
+      redraw();
       try {
         await post(`questions/${encodeURIComponent(question.id)}`, body);
-      } finally {
+      } catch (error) {
         draft.busy = false;
+        throw error;
       }
     });
   const buttons = (accept, word = "Send", disabled = false) =>

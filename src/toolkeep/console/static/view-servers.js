@@ -9,7 +9,7 @@ import { icon } from "./icons.js";
 import { button, errorBox, facts, health, pane, search, section, split, tag } from "./parts.js";
 import { rows } from "./rows.js";
 import { rates, serverNamed, state } from "./state.js";
-import { line } from "./text.js";
+import { line, plain } from "./text.js";
 
 const MOST_PROBLEMS = 6;
 const SPARK = 60; // seconds
@@ -54,9 +54,15 @@ function actions(server) {
   };
   const path = `servers/${encodeURIComponent(server.name)}`;
   return [
-    button(busy.has(`${server.name}reconnect`) ? "reconnecting …" : "Reconnect", act("reconnect", () => post(`${path}/reconnect`)), { name: "reload", kind: "small", disabled: busy.has(`${server.name}reconnect`) }),
+    button(busy.has(`${server.name}reconnect`) ? "reconnecting …" : "Reconnect", act("reconnect", () => reconnect(path)), { name: "reload", kind: "small", disabled: busy.has(`${server.name}reconnect`) }),
     server.can_log_in && server.health === "needs authorization" && button("Log in", act("login", () => logIn(path)), { name: "lock", kind: "small primary" }),
   ]; // prettier-ignore
+}
+
+async function reconnect(path) {
+  const { server } = await post(`${path}/reconnect`);
+  state.servers = state.servers.map((each) => (each.name === server.name ? server : each));
+  if (server.error) throw Object.assign(new Error(server.error.message), { remedy: server.remedy });
 }
 
 async function logIn(path) {
@@ -78,7 +84,7 @@ const COLUMNS = [
   { title: "Server", width: "minmax(110px, 1.6fr)", class: "two", cell: (server) => [h("b.name", null, line(server.name, 80)), h("span.mute.mono", null, line(server.target, 120))] },
   { title: "Health", width: "minmax(122px, 1fr)", class: "two", cell: (server) => [health(server.health), tripped(server) ? breaker(server) : h("span.mute", null, server.since ? ["since ", ago(server.since)] : server.state)] },
   { title: "Transport", width: "92px", drop: 5, class: "two", cell: (server) => [h("span", null, server.transport), h("span.mute", null, server.era ?? "–")] },
-  { title: "Last minute", width: "minmax(90px, 150px)", drop: 8, cell: (server) => bars(rates(SPARK, server.name), { label: `calls per second of ${server.name}` }) },
+  { title: "Last minute", width: "minmax(90px, 150px)", drop: 8, cell: (server) => bars(rates(SPARK, server.name), { label: `calls per second of ${plain(server.name)}` }) },
   { title: "Calls", width: "62px", drop: 4, class: "number two", cell: (server) => [h("span", null, count(server.calls)), h("span.mute", null, server.in_flight ? `${server.in_flight} now` : "")] },
   { title: "Errors", width: "54px", drop: 4, class: "number", cell: (server) => h("span", { class: errorRate(server) > 0 ? "bad-text" : "mute" }, percent(errorRate(server))) },
   { title: "p50", width: "76px", drop: 6, class: "number", cell: (server) => duration(server.p50) },

@@ -8,7 +8,7 @@ import { icon } from "./icons.js";
 import { button, choice, problem, search } from "./parts.js";
 import { rows } from "./rows.js";
 import { state } from "./state.js";
-import { line } from "./text.js";
+import { line, plain } from "./text.js";
 
 const EVERY = 3; // seconds between two looks
 const ui = { text: "", server: "", version: 0 };
@@ -24,7 +24,7 @@ export function view() {
   return {
     tools: [
       search({ value: ui.text, label: "Principal or server", oninput: (next) => ((ui.text = next), redraw()) }),
-      choice({ label: "Server", value: ui.server, options: [["", "every server"], ...state.servers.map(({ name }) => [name, name.slice(0, 60)])], onchange: (name) => ((ui.server = name), redraw()) }),
+      choice({ label: "Server", value: ui.server, options: [["", "every server"], ...state.servers.map(({ name }) => [name, plain(name, 60)])], onchange: (name) => ((ui.server = name), redraw()) }),
     ],
     body: h("div.list", null,
       problem(entry.error),
@@ -54,6 +54,6 @@ function stateOf(each) {
 function ending(each) {
   if (each.own || !state.allowed) return null;
   const end = () => report(async () => (await post(`sessions/${encodeURIComponent(each.id)}/end`), ui.version++, redraw()));
-  return button("End", end, { kind: "small", title: `End the session of ${each.label.slice(0, 60)}: the next call opens another one` });
+  return button("End", end, { kind: "small", title: `End the session of ${plain(each.label, 60)}: the next call opens another one` });
 }
 

@@ -142,7 +142,7 @@ function general() {
 }
 
 function submit(word) {
-  const other = ui.raw === null ? (open.form?.unplaced() ?? []) : open.problems;
+  const other = ui.raw === null ? (open.form?.unplaced() ?? []) : problemOf(ui.raw) ? [] : open.problems;
   return [
     other.length > 0 && h("ul.problem-list", null, other.slice(0, 5).map((each, index) => h("li.problem", { key: index }, icon("warn"), line(each, 300)))),
     h("div.actions.submit", null,
@@ -233,7 +233,7 @@ function stateOf(run) {
 
 function outcomeOf(run) {
   if (run.error) return problem(run.error);
-  if (!run.id) return run.busy ? h("p.empty", null, "Waiting for the server …") : section([`Answer`, h("span.mute", null, ` after ${duration(run.took)}`)], result(run.answer, read));
+  if (!run.id) return run.busy ? h("p.empty", null, "Waiting for the server …") : section([`Answer`, h("span.mute", null, ` after ${duration(run.took)}`)], result(run.answer, (uri) => openResource(uri, null)));
   const call = state.calls.get(run.id);
   if (!call) return h("p.empty", null, run.busy ? "Sending …" : "This call is no longer kept.");
   if (call.state === "ended") run.busy = false;
@@ -248,7 +248,7 @@ function outcomeOf(run) {
       call.state === "running" && button("Cancel", () => report(() => post(`calls/${run.id}/cancel`)), { name: "stop", kind: "small" }),
       button("All about this call", () => go("calls", run.id), { name: "calls", kind: "small" })),
     errorBox(call.error),
-    call.state === "ended" && awaited(loaded(`calls/${run.id}?values=1`, "ended"), (whole) => whole.result !== null && whole.result !== undefined && section("Result", result(whole.result, read))),
+    call.state === "ended" && awaited(loaded(`calls/${run.id}?values=1`, "ended"), (whole) => whole.result !== null && whole.result !== undefined && section("Result", result(whole.result, (uri) => openResource(uri, call.server)))),
   ]; // prettier-ignore
 }
 
@@ -257,8 +257,6 @@ function progressOf(call) {
   if (!call.progress) return h("p.reason", null, "Waiting for the result …");
   return h("p.reason", null, h("progress", fraction === null || fraction === undefined ? { "aria-label": "progress" } : { max: 1, value: fraction, "aria-label": "progress" }), " ", line(message ?? progress, 200));
 }
-
-const read = (uri) => openResource(uri, null);
 
 // -- resources ----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import { json, parseExactly } from "./json.js";
 import { awaited, button, choice, facts, pane, search, section, split } from "./parts.js";
 import { rows } from "./rows.js";
 import { serverNamed, state } from "./state.js";
-import { block, line } from "./text.js";
+import { block, line, plain } from "./text.js";
 
 const ui = { text: "" };
 
@@ -33,7 +33,7 @@ export function view(route) {
   const shown = all.filter((each) => `${each.method ?? ""} ${each.name ?? ""} ${each.status ?? ""} ${each.state}`.toLowerCase().includes(ui.text.toLowerCase()));
   return {
     tools: [
-      choice({ label: "Server", value: name, options: state.servers.map((each) => [each.name, each.name.slice(0, 60)]), onchange: (next) => go("wire", "", { server: next }) }),
+      choice({ label: "Server", value: name, options: state.servers.map((each) => [each.name, plain(each.name, 60)]), onchange: (next) => go("wire", "", { server: next }) }),
       server && button(tracing ? "Stop" : "Record", () => report(() => post(`servers/${encodeURIComponent(name)}/trace`, { on: !tracing })), { name: tracing ? "stop" : "dot", kind: tracing ? "recording" : "primary" }),
       search({ value: ui.text, label: "Method, name, status", oninput: (text) => ((ui.text = text), redraw()) }),
       all.length > 0 && h("a.button", { href: address(`servers/${encodeURIComponent(name)}/wire.jsonl`), download: "wire.jsonl" }, icon("down2"), h("span", null, "JSON lines")),
