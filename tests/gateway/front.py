@@ -45,6 +45,7 @@ async def listening(
 
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = await asyncio.get_running_loop().create_server(protocol, sock=listener)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

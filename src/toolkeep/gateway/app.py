@@ -12,11 +12,13 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from toolkeep._catalogue.tool import Tool
 from toolkeep.config.gateway import GatewaySettings
+from toolkeep.context import CallContext
 from toolkeep.errors import ConfigError, ToolkeepError
 from toolkeep.gateway.access import Access, Denied, access_for
 from toolkeep.gateway.audit import AuditLog
@@ -24,7 +26,7 @@ from toolkeep.gateway.errors import RpcError
 from toolkeep.gateway.http import HttpEndpoint, Receive, Scope, decode_headers, respond, send_error
 from toolkeep.gateway.limits import CallRates
 from toolkeep.gateway.metrics import CONTENT_TYPE, Metrics
-from toolkeep.gateway.offer import Offer
+from toolkeep.gateway.offer import Ended, Offer
 from toolkeep.gateway.profiles import Profile
 from toolkeep.gateway.questions import ParkedCalls, Questions
 from toolkeep.gateway.replicas import GatewayStore, Replicas
@@ -122,7 +124,7 @@ class Gateway:
         self.sessions = sessions = Sessions(seal, store, replicas, max_known=known)
         questions, self.parked = Questions(replicas), ParkedCalls(seal, replicas)
         self.changes = Changes(runtime)
-        self._offers = _make_offers(runtime, settings)
+        self._offers = self._make_offers(settings)
         self.server = McpServer(
             runtime,
             self.offers,
@@ -169,14 +171,17 @@ class Gateway:
         return self.server.in_flight
 
     async def drain(self, within: float | None = None) -> bool:
-        """Take no new sessions and streams, end those of notifications, and wait for running
-        requests. False: some still run after `within` seconds (default: `limits.drain`)."""
-        self.draining = True
-        self.endpoint.drain()
+        """Take no new streams, end those of notifications, and wait for running requests, and for
+        calls that wait for their clients. False: some are left after `within` seconds (default:
+        `limits.drain`)."""
+        self.draining = self.endpoint.is_draining = True
+        self.endpoint.end_listening()
         self.changes.end_all()
         try:
             async with asyncio.timeout(self.settings.limits.drain if within is None else within):
-                await self.server.idle.wait()
+                while self.server.in_flight or len(self.parked):
+                    await self.server.idle.wait()
+                    await self.parked.idle.wait()
         except TimeoutError:
             return False
         return True
@@ -213,13 +218,25 @@ class Gateway:
         """Use other settings from now on: who may call, profiles, rates, limits. Host, port and
         audit stay. Raises `ConfigError`, and then nothing has changed."""
         access = self._access or access_for(settings)
-        offers = _make_offers(self.runtime, settings)
+        offers = self._make_offers(settings)
         rates = CallRates(self.runtime.shared_state, settings.rate)
         self.settings, self.access, self._offers = settings, access, offers
         self.server.calls.rates = rates
         self.server.max_requests = settings.limits.requests
         self.server.max_per_principal = settings.limits.requests_per_principal
         self.endpoint.settings, self.endpoint.access = settings, access
+        # Whoever listens now may not be allowed to any more: clients open their streams again.
+        self.endpoint.end_listening()
+        self.changes.end_all()
+
+    def _make_offers(self, settings: GatewaySettings) -> dict[str, Offer]:
+        named = {name: Profile.of(one) for name, one in settings.profiles.items()}
+
+        def begin(tool: Tool, profile: Profile, context: CallContext | None) -> Awaitable[Ended]:
+            return self.server.begin_nested(tool, profile, context)
+
+        profiles = {"": Profile(), **named}
+        return {name: Offer(self.runtime, one, begin) for name, one in profiles.items()}
 
     def offers(self, profile: str) -> Offer:
         """What a profile offers. Raises `RpcError` if there is no such profile any more."""
@@ -299,7 +316,7 @@ class Gateway:
         await respond(send, 200 if is_ready else 503, body, {"content-type": "application/json"})
 
     async def _metrics(self, scope: Scope, send: Send) -> None:
-        headers = decode_headers(scope)
+        headers = decode_headers(scope) or {}
         try:
             if self._started:
                 self.endpoint.check_origin(scope, headers)
@@ -320,9 +337,3 @@ class Gateway:
             return
         headers = {"content-type": "application/json", "access-control-allow-origin": "*"}
         await respond(send, 200, json.dumps(about).encode(), headers)
-
-
-def _make_offers(runtime: Runtime, settings: GatewaySettings) -> dict[str, Offer]:
-    named = {name: Profile.of(one) for name, one in settings.profiles.items()}
-    profiles = {"": Profile(), **named}
-    return {name: Offer(runtime, profile) for name, profile in profiles.items()}

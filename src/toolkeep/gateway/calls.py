@@ -168,7 +168,8 @@ class ToolCalls:
         record.server, record.tool = tool.server, tool.tool
         if is_first:
             events.check_call(tool)
-            await self._take_rate(request, peer, tool)
+            if request.state is None:  # what goes on with a call is no new one
+                await self.take_rate(peer.caller.principal, tool)
         call = self._start(offer, tool, request, events)
         try:
             result = await call.run(events)
@@ -191,10 +192,11 @@ class ToolCalls:
             return self._parked.pass_on(result.raw, peer, request.name, result.server)
         return result_json(result.raw, peer)
 
-    async def _take_rate(self, request: Request, peer: Peer, tool: Tool) -> None:
-        if not self.rates or request.state is not None:
-            return  # what goes on with a call is no new one
-        wait = await self.rates.take(peer.caller.principal, tool.server, tool.tool)
+    async def take_rate(self, principal: str | None, tool: Tool) -> None:
+        """Take one call of this principal. Raises `RpcError` if its rate is used up."""
+        if not self.rates:
+            return
+        wait = await self.rates.take(principal, tool.server, tool.tool)
         if wait:
             headers = {"retry-after": f"{max(1, round(wait + 0.5))}"}
             text = f"the rate of calls is used up; wait {wait:.1f} s. Nothing was run"

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from time import time
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -75,6 +76,8 @@ BODY_WITHIN = 30.0
 """Seconds for the body of a request to arrive."""
 WATCH_AFTER = 0.02
 """Seconds after which a modern request is watched for its client to leave. Most end before."""
+MAX_LISTENING = 86_400.0
+"""Seconds after which a notification stream ends, and its client opens the next one."""
 MAX_HEADERS = 32 * 1024
 """Bytes of all headers of a request."""
 
@@ -179,7 +182,8 @@ class HttpExchange(Exchange):
             )
             entry = opening(self.request_id) if log is not None else None
             loop = asyncio.get_running_loop()
-            self._writer = loop.create_task(endpoint.write(self._stream, entry))
+            writing = endpoint.write(self._stream, entry, self.peer.caller)
+            self._writer = loop.create_task(writing)
         return self._stream
 
     def _watch(self) -> None:
@@ -242,7 +246,8 @@ class HttpEndpoint:
         self.is_draining = False
         self._running: dict[tuple[str, str | int], HttpExchange] = {}
         """Requests of legacy sessions, which can be cancelled by their ids."""
-        self._streams: set[SseStream] = set()
+        self._streams: dict[SseStream, str | None] = {}
+        """The open streams, with their principals."""
         self._listening: dict[str, SseStream] = {}
         """The notification stream of each session that has one here."""
         replicas.hear("cancel", self._on_cancel)
@@ -256,6 +261,9 @@ class HttpEndpoint:
     ) -> None:
         """Serve one request to the path of a profile."""
         headers = decode_headers(scope)
+        if headers is None:
+            await respond(send, 431)
+            return
         verb, caller = scope["method"], None
         cors: Mapping[str, str] = {}
         try:
@@ -286,6 +294,11 @@ class HttpEndpoint:
         except RpcError as error:
             self._server.record_refusal(caller, verb, profile, error)
             await send_error(send, error, None, cors)
+        except Exception:
+            logger.exception("a request failed in the gateway")
+            error = RpcError(INTERNAL_ERROR, "the gateway failed", status=500)
+            with suppress(RuntimeError):  # the answer has begun
+                await send_error(send, error, None, cors)
 
     # -- checks before the body -----------------------------------------------------------------
 
@@ -453,7 +466,7 @@ class HttpEndpoint:
             if key is not None and self._running.get(key) is exchange:
                 del self._running[key]
             if stream is not None:
-                self._streams.discard(stream)
+                self._streams.pop(stream, None)
             if exchange.has_left:
                 await exchange.end()
         try:
@@ -462,24 +475,29 @@ class HttpEndpoint:
             await exchange.end()
 
     def _admit_stream(self, exchange: HttpExchange) -> SseStream:
-        self._check_streams()
+        self._check_streams(exchange.peer.caller)
         stream = exchange.open_stream()
-        self._streams.add(stream)
+        self._streams[stream] = exchange.peer.caller.principal
         return stream
 
-    def _check_streams(self) -> None:
+    def _check_streams(self, caller: Caller) -> None:
+        """Whether this caller may open one more stream to listen on. Raises `RpcError`."""
+        limits, principal = self.settings.limits, caller.principal
         if self.is_draining:
             raise unavailable("the gateway is stopping")
-        if len(self._streams) >= self.settings.limits.streams:
+        if len(self._streams) >= limits.streams:
             raise unavailable(f"{len(self._streams)} streams are open already")
+        mine = sum(one == principal for one in self._streams.values())
+        if principal is not None and mine >= limits.requests_per_principal:
+            raise unavailable(f"{mine} streams of this principal are open already")
 
-    async def write(self, stream: SseStream, entry: bytes | None) -> None:
+    async def write(self, stream: SseStream, entry: bytes | None, caller: Caller) -> None:
         """Write the stream of a call until it ends."""
-        self._streams.add(stream)
+        self._streams[stream] = caller.principal
         try:
             await stream.run(entry)
         finally:
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
 
     # -- cancelling -----------------------------------------------------------------------------
 
@@ -514,7 +532,7 @@ class HttpEndpoint:
             why = "the client must accept text/event-stream"
             raise RpcError(INVALID_REQUEST, why, status=406)
         session = await self._session(headers, caller, profile)
-        self._check_streams()
+        self._check_streams(caller)
         last = headers.get("last-event-id", "")
         resumed = None
         if last and not last.startswith(_LISTEN_ID):
@@ -527,7 +545,8 @@ class HttpEndpoint:
             headers=[(name.encode(), value.encode()) for name, value in cors.items()],
             prime=False if resumed else f"{_LISTEN_ID}0",
         )
-        self._streams.add(stream)
+        self._streams[stream] = caller.principal
+        expiry = end_with(caller, stream.close)
         leaving = asyncio.get_running_loop().create_task(_close_when_left(receive, stream))
         try:
             if resumed is not None:
@@ -535,7 +554,8 @@ class HttpEndpoint:
             else:
                 await self._listen(stream, session, offer, missed=bool(last))
         finally:
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
+            expiry.cancel()
             leaving.cancel()
             await asyncio.wait((leaving,))
 
@@ -603,9 +623,8 @@ class HttpEndpoint:
 
     # -- ending ---------------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Take no new sessions and streams, and end the notification streams."""
-        self.is_draining = True
+    def end_listening(self) -> None:
+        """End the notification streams."""
         for stream in tuple(self._listening.values()):
             stream.close()
 
@@ -618,14 +637,15 @@ class HttpEndpoint:
 # -- reading requests -----------------------------------------------------------------------------
 
 
-def decode_headers(scope: Scope) -> Headers:
-    """The headers of a request, names in lower case. Of several with one name, the first."""
+def decode_headers(scope: Scope) -> Headers | None:
+    """The headers of a request, names in lower case. Of several with one name, the first. None:
+    there are too many."""
     found: Headers = {}
     size = 0
     for name, value in scope["headers"]:
         size += len(name) + len(value)
         found.setdefault(name.decode("latin-1"), value.decode("latin-1"))
-    return found if size <= MAX_HEADERS else {"host": found.get("host", "")}
+    return found if size <= MAX_HEADERS else None
 
 
 def accepts(headers: Headers, kind: str) -> bool:
@@ -705,6 +725,12 @@ async def send_error(
 ) -> None:
     kind = {"content-type": "application/json", **headers, **error.headers}
     await respond(send, error.http_status, error.to_json(request_id), kind)
+
+
+def end_with(caller: Caller, end: Callable[[], None]) -> asyncio.TimerHandle:
+    """Call `end` when the credential of the caller does not count any more."""
+    left = MAX_LISTENING if caller.expires is None else max(0.0, caller.expires - time())
+    return asyncio.get_running_loop().call_later(min(left, MAX_LISTENING), end)
 
 
 async def client_left(receive: Receive) -> None:

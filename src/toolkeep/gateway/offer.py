@@ -11,7 +11,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -22,11 +22,14 @@ from pydantic_core import to_json
 from toolkeep._catalogue.catalogue import Catalogue
 from toolkeep._catalogue.listing import Prompt, Resource, Template
 from toolkeep._catalogue.tool import Tool
+from toolkeep._client.call import Call
+from toolkeep._client.request import Emit
 from toolkeep._rules.protocol_headers import annotated_paths, annotation_problem
 from toolkeep.context import CallContext
 from toolkeep.errors import NotOffered, UnknownResource
 from toolkeep.gateway.errors import invalid_params
 from toolkeep.gateway.profiles import Profile, ProfileRuntime, ProfileView, profile_tools
+from toolkeep.results import CallResult
 from toolkeep.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ ITEMS_PER_SLICE = 200
 MAX_PAGES = 64
 """Pages that are kept of one view."""
 MAX_CURSOR = 2000
+MAX_INSTRUCTIONS = 100_000
+"""Characters of what all servers together tell models."""
 
 _EXPRESSION = re.compile(r"\{([+#./;?&]?)[^{}]*\}")
 
@@ -57,13 +62,75 @@ class ListPage:
     """Servers whose items are missing, or from before they went out of reach."""
 
 
+Ended = Callable[[CallResult | BaseException], None]
+"""Called with the result of a call, or with what it raised."""
+Begin = Callable[[Tool, Profile, CallContext | None], Awaitable[Ended]]
+"""Called before a call that another tool makes. May refuse it."""
+
+
+class NestedCalls(ProfileRuntime):
+    """The runtime of tools that call others, in the modes `search` and `code`: each of these calls
+    is subject to rates, and written down, as if the client had made it."""
+
+    def __init__(self, runtime: Runtime, profile: Profile, begin: Begin) -> None:
+        super().__init__(runtime, profile)
+        self._begin = begin
+
+    async def call(
+        self,
+        name: Any,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext | None = None,
+        **options: Any,
+    ) -> CallResult:
+        tool = await self._tool_of(name, context)
+        call = super().call(tool, arguments, context=context, **options)
+        return await self._run(tool, context, call)
+
+    def stream(
+        self,
+        name: Any,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext | None = None,
+        **options: Any,
+    ) -> Call:
+        inner = super().stream
+
+        async def run(emit: Emit) -> CallResult:
+            tool = await self._tool_of(name, context)
+            call = inner(tool, arguments, context=context, **options)
+            return await self._run(tool, context, call.run(emit))
+
+        return Call(run)
+
+    async def _run(
+        self, tool: Tool, context: CallContext | None, call: Awaitable[CallResult]
+    ) -> CallResult:
+        try:
+            ended = await self._begin(tool, self._profile, context)
+        except BaseException:
+            if isinstance(call, Coroutine):
+                call.close()
+            raise
+        try:
+            result = await call
+        except BaseException as error:
+            ended(error)
+            raise
+        ended(result)
+        return result
+
+
 class Offer:
     """What one profile offers. Lives as long as the profile is configured."""
 
-    def __init__(self, runtime: Runtime, profile: Profile) -> None:
+    def __init__(self, runtime: Runtime, profile: Profile, begin: Begin) -> None:
+        """`begin`: called before the calls that tools of the modes `search` and `code` make."""
         self.profile = profile
-        self._runtime, self._chosen = runtime, ProfileRuntime(runtime, profile)
-        self._own = {tool.model_name: tool for tool in profile_tools(runtime, profile)}
+        self._runtime, self._chosen = runtime, NestedCalls(runtime, profile, begin)
+        self._own = {tool.model_name: tool for tool in profile_tools(self._chosen, profile)}
         """The tools that modes other than `all` show in place of those of the servers."""
         self._anonymous: tuple[Catalogue, ProfileView] | None = None
         self._pages: WeakKeyDictionary[ProfileView, dict[Any, ListPage]] = WeakKeyDictionary()
@@ -204,9 +271,10 @@ class Offer:
             for one in view.catalogue.listings
             if one.instructions and (one.tools or one.prompts or one.resources)
         }
+        whole = "\n\n".join(f"## {server}\n{text}" for server, text in told.items())
         if len(told) == 1:
-            return next(iter(told.values()))
-        return "\n\n".join(f"## {server}\n{text}" for server, text in told.items()) or None
+            whole = next(iter(told.values()))
+        return whole[:MAX_INSTRUCTIONS] or None
 
 
 # -- definitions --------------------------------------------------------------------------------

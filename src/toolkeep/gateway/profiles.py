@@ -182,13 +182,13 @@ def _chosen(catalogue: Catalogue, profile: Profile) -> Catalogue:
 
 
 def profile_tools(
-    runtime: Runtime, profile: Profile, context: CallContext | None = None
+    runtime: Runtime | ProfileRuntime, profile: Profile, context: CallContext | None = None
 ) -> list[Tool]:
     """The two tools that a profile of mode `search` or `code` shows in place of its tools, by their
     names for models; empty for mode `all`. They act for `context`, unless a call gives another."""
     if profile.mode == "all":
         return []
-    chosen = ProfileRuntime(runtime, profile)
+    chosen = ProfileRuntime(runtime, profile) if isinstance(runtime, Runtime) else runtime
     if profile.mode == "search":
         return tool_search(chosen, context)
     from toolkeep.code_mode import code_tools  # an extra

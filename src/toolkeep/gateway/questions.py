@@ -186,7 +186,10 @@ class ParkedCall:
 
 
 class ParkedCalls:
-    """The calls of modern clients that may be asked, of one replica."""
+    """The calls of modern clients that may be asked, of one replica.
+
+    While a client waits at another replica, it gets no progress and no log lines of its call.
+    """
 
     def __init__(self, seal: Seal, replicas: Replicas) -> None:
         self._seal, self._replicas = seal, replicas
@@ -194,6 +197,9 @@ class ParkedCalls:
         """Running, waiting, and those that ended while they waited."""
         self._parked: set[ParkedCall] = set()
         """Those that wait for their clients to come back."""
+        self.idle = asyncio.Event()
+        """Set while none waits."""
+        self.idle.set()
         replicas.serve("resume", self._on_resume)
         replicas.serve("abandon", self._on_abandon)
 
@@ -279,9 +285,7 @@ class ParkedCalls:
         cancelled."""
         call.exchange = exchange
         call.rounds += 1
-        self._parked.discard(call)
-        if call.expiry is not None:
-            call.expiry.cancel()
+        self._unpark(call)
         try:
             while not call.task.done() and not _open_questions(call):
                 call.changed.clear()
@@ -299,16 +303,22 @@ class ParkedCalls:
                 raise _gone("it was cancelled")
             return call.task.result()
         self._parked.add(call)
+        self.idle.clear()
         call.expiry = asyncio.get_running_loop().call_later(PARK_TIME, self._drop, call)
         return self._input_required(call)
 
     def _drop(self, call: ParkedCall) -> None:
         """The call has ended, or its client does not come back: cancel it."""
         self._calls.pop(call.id, None)
+        self._unpark(call)
+        call.cancel()
+
+    def _unpark(self, call: ParkedCall) -> None:
         self._parked.discard(call)
+        if not self._parked:
+            self.idle.set()
         if call.expiry is not None:
             call.expiry.cancel()
-        call.cancel()
 
     def _input_required(self, call: ParkedCall) -> bytes:
         requests = {

@@ -62,8 +62,11 @@ class GatewayStore:
 
     def __init__(self, state: SharedState, keys: Sequence[str | bytes]) -> None:
         self._state = state if state else SharedState("memory:")
+        self._events = state if state else SharedState("memory:")
+        """Of their own without a shared store: streams must not fill what sessions need."""
         self._keys = keys
-        self._seals: tuple[Store, Store] | None = None
+        self._seals: dict[int, tuple[Store, Store]] = {}
+        """Each store, with its sealed form, by its id. There are two at most."""
 
     @property
     def is_available(self) -> bool:
@@ -73,13 +76,18 @@ class GatewayStore:
     def _sealed(self, store: Store) -> Store:
         if isinstance(store, SealedStore):
             return store
-        if self._seals is None or self._seals[0] is not store:
-            self._seals = store, sealed(store, self._keys)
-        return self._seals[1]
+        found = self._seals.get(id(store))
+        if found is None:
+            found = self._seals[id(store)] = store, sealed(store, self._keys)
+        return found[1]
 
     async def ask(self, work: Callable[[Store], Awaitable[T]]) -> T:
         """What `work` returns. Raises `StoreUnavailable`."""
         return await self._state.ask(lambda store: work(self._sealed(store)))
+
+    async def ask_events(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        """The same for the events of streams."""
+        return await self._events.ask(lambda store: work(self._sealed(store)))
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         store = self._state.store

@@ -11,14 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from time import monotonic
+from contextlib import suppress
+from time import monotonic, time
 from typing import Any, cast
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
 from toolkeep._catalogue.listing import Prompt, Resource, Template
+from toolkeep._catalogue.tool import Tool
 from toolkeep._client.server_requests import ELICITATION
+from toolkeep.context import CallContext
 from toolkeep.errors import CallRejected, NotOffered, ToolkeepError
 from toolkeep.gateway.access import Caller
 from toolkeep.gateway.answers import (
@@ -30,7 +33,7 @@ from toolkeep.gateway.answers import (
     resource_not_found,
     to_rpc_error,
 )
-from toolkeep.gateway.audit import AuditEntry, AuditLog
+from toolkeep.gateway.audit import AuditEntry, AuditLog, call_outcome
 from toolkeep.gateway.calls import Record, ToolCalls, upstream_meta
 from toolkeep.gateway.errors import (
     INTERNAL_ERROR,
@@ -42,7 +45,8 @@ from toolkeep.gateway.errors import (
 )
 from toolkeep.gateway.limits import CallRates
 from toolkeep.gateway.metrics import Metrics
-from toolkeep.gateway.offer import Kind, Offer
+from toolkeep.gateway.offer import Ended, Kind, Offer
+from toolkeep.gateway.profiles import Profile
 from toolkeep.gateway.protocol import (
     LEVELS,
     Exchange,
@@ -54,6 +58,7 @@ from toolkeep.gateway.protocol import (
 from toolkeep.gateway.questions import ParkedCalls, lacks_capability, questions_of
 from toolkeep.gateway.sessions import MAX_URIS, Sessions
 from toolkeep.gateway.streams import ALL_LISTS, Changes, Listener
+from toolkeep.results import CallResult
 from toolkeep.runtime import Runtime
 
 __all__ = ["McpServer"]
@@ -67,6 +72,8 @@ CAPABILITIES: Json = {
     "completions": {},
     "logging": {},
 }
+MAX_LISTENING = 86_400.0
+"""Seconds after which a subscription ends, and its client makes the next one."""
 INSTRUCTIONS_WITHIN = 2.0
 """Seconds that a handshake waits for what servers tell models."""
 MAX_ROUNDS = 10
@@ -187,6 +194,33 @@ class McpServer:
                 self._by_principal[principal] = left
             else:
                 del self._by_principal[principal]
+
+    async def begin_nested(
+        self, tool: Tool, profile: Profile, context: CallContext | None
+    ) -> Ended:
+        """A tool of the modes `search` or `code` calls another one. Raises `RpcError`."""
+        principal, began = context.principal if context else None, monotonic()
+        await self.calls.take_rate(principal, tool)
+
+        def ended(outcome: CallResult | BaseException) -> None:
+            how, seconds = call_outcome(outcome), monotonic() - began
+            self.metrics.observe_call(tool.server, tool.tool, how, seconds)
+            if self.audit is not None:
+                failed = isinstance(outcome, BaseException)
+                self.audit.record(
+                    AuditEntry(
+                        principal=principal,
+                        method="tools/call",
+                        outcome=how,
+                        duration=seconds,
+                        profile=profile.name,
+                        server=tool.server,
+                        tool=tool.tool,
+                        error=type(outcome).__name__ if failed else "",
+                    )
+                )
+
+        return ended
 
     def record_refusal(
         self, caller: Caller | None, method: str, profile: str, error: ToolkeepError
@@ -438,11 +472,12 @@ class McpServer:
         if uris:
             covered["resourceSubscriptions"] = uris
         send("notifications/subscriptions/acknowledged", {"notifications": covered})
-        try:
-            with self._changes.listening(listener) as ended:
+        left = MAX_LISTENING
+        if peer.caller.expires is not None:
+            left = min(left, max(0.0, peer.caller.expires - time()))
+        with self._changes.listening(listener) as ended, suppress(TimeoutError):
+            async with asyncio.timeout(left):
                 await ended.wait()
-        finally:
-            record.outcome = "ran"
         return to_json({"resultType": "complete", **meta})
 
     async def _subscribe_all(self, listener: Listener, offer: Offer, given: object) -> list[str]:

@@ -41,6 +41,8 @@ SLOW_READER = 30.0
 """Seconds that one write may wait for the reader."""
 RETRY_MS = 500
 """Milliseconds after which a client comes back for the rest of a stream."""
+MAX_EVENT = 1024 * 1024
+"""Bytes of an event that is kept for clients that come back."""
 MAX_LOGGED, LOG_TTL = 1000, 300.0
 """Events that are kept of one stream, and for how many seconds."""
 FOLLOW_INTERVAL = 0.25
@@ -86,9 +88,12 @@ class EventLog:
         return self._stream.partition(".")[0]
 
     async def append(self, data: bytes) -> str | None:
-        """Keep an event, and return its id. None: the store is down, and it is not kept."""
+        """Keep an event, and return its id. None: it is not kept, because the store is down, or it
+        is too large."""
+        if len(data) > MAX_EVENT:
+            return None
         with suppress(StoreUnavailable):
-            position = await self._store.ask(
+            position = await self._store.ask_events(
                 lambda store: store.append(self._name, data, max_entries=MAX_LOGGED, ttl=LOG_TTL)
             )
             return self.id_at(position)
@@ -98,7 +103,7 @@ class EventLog:
         return f"{self._stream}.{position}"
 
     async def read(self, after: int) -> list[tuple[int, bytes]]:
-        return await self._store.ask(lambda store: store.read(self._name, after, limit=100))
+        return await self._store.ask_events(lambda store: store.read(self._name, after, limit=100))
 
     async def follow(self, after: int, replicas: Replicas) -> AsyncIterator[tuple[str, bytes]]:
         """The events after this position until the last one, with their ids. Ends with an error if
@@ -308,8 +313,9 @@ class Changes:
             listener.uris.clear()
 
     def end_all(self) -> None:
-        """End the streams: the gateway drains."""
+        """End the subscriptions of now: the gateway drains, or has other settings."""
         self._ended.set()
+        self._ended = asyncio.Event()
 
     async def subscribe(
         self, listener: Listener, server: str, uri: str, context: CallContext | None
