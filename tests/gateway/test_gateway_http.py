@@ -3,6 +3,7 @@ too much of anything; and what it writes down about it."""
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.gateway.front import KEYS, MODERN, front, next_message, until, wire
 from tests.runtime._catalogue import tool
 from toolkeep import ConfigError, Runtime
 from toolkeep.config.gateway import GatewaySettings
-from toolkeep.gateway import Gateway, hash_key
+from toolkeep.gateway import Caller, Gateway, hash_key
 from toolkeep.gateway.errors import ERRORS, RpcError
 from toolkeep.gateway.http import decode
 from toolkeep.state import MemoryStore
@@ -405,6 +406,97 @@ async def test_every_request_has_its_line_in_the_audit_stream(tmp_path: Path):
     ]
     assert [line["principal"] for line in lines] == ["alice"] * 5 + [None]
     assert "secret" not in file.read_text()
+
+
+async def test_the_calls_of_search_and_code_mode_are_limited_and_written_down(tmp_path: Path):
+    file = tmp_path / "audit.jsonl"
+    settings = {
+        **TWO,
+        "audit": str(file),
+        "rate": {"tool:kit.echo": "1/h"},
+        "profiles": {"search": {"mode": "search"}},
+    }
+    async with (
+        ScriptedServer.local() as kit,
+        front({"kit": kit.url}, settings=settings) as gateway,
+        wire(f"{gateway.url}/search", authorization=f"Bearer {ALICE}") as alice,
+    ):
+        listed = (await alice.modern("tools/list")).json["result"]["tools"]
+        name = next(one["name"] for one in listed if one["name"].endswith("call_tool"))
+        made = {"name": "kit.echo", "arguments": {"text": "x"}}
+        assert (await alice.modern("tools/call", name=name, arguments=made)).status == 200
+        late = await alice.modern("tools/call", name=name, arguments=made)
+        assert (late.status, late.error["code"]) == (429, -32012)
+        direct = await alice.modern("tools/call", **ECHO)
+        assert direct.error["code"] == -32602  # the profile does not show it
+        assert len(await kit.requests(tool="echo")) == 1
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    (echo,) = [line for line in lines if line.get("tool") == "echo"]
+    assert (echo["principal"], echo["profile"], echo["outcome"]) == ("alice", "search", "ran")
+
+
+async def test_oauth_clients_find_the_metadata_by_the_challenge():
+    jwt = {
+        "issuer": "https://login.example.com/",
+        "audience": "https://tools.example.com/mcp",
+        "jwks_url": "https://login.example.com/keys",
+    }
+    async with (
+        ScriptedServer.local() as kit,
+        front({"kit": kit.url}, settings={"jwt": jwt}) as gateway,
+        wire(gateway.url) as client,
+    ):
+        refused = await client.send(client.request("ping"))
+        assert refused.status == 401
+        where = "/.well-known/oauth-protected-resource/mcp"
+        assert f"https://tools.example.com{where}" in refused.headers["www-authenticate"]
+        found = await client.send(verb="GET", url=gateway.url.replace("/mcp", where))
+        assert found.json["resource"] == "https://tools.example.com/mcp"
+        assert found.json["authorization_servers"] == ["https://login.example.com/"]
+
+
+class Passes:
+    """Every caller is `ann`, for some time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.expires = time.time() + seconds
+
+    async def authenticate(self, headers: Any) -> Caller:
+        return Caller("ann", {}, "jwt", self.expires)
+
+    def metadata(self, url: str) -> None:
+        return None
+
+
+async def test_streams_end_with_the_credential_of_their_caller():
+    async with (
+        ScriptedServer.local() as kit,
+        front({"kit": kit.url}, access=Passes(0.3)) as gateway,
+        wire(gateway.url) as client,
+    ):
+        await client.initialize()
+        body, headers = client.modern_request("subscriptions/listen", {}, {}, {"notifications": {}})
+        async with (
+            await client.open(verb="GET") as legacy,
+            await client.open(body, **headers) as modern,
+        ):
+            assert (await next_message(modern))["method"].endswith("acknowledged")
+            assert await next_message(legacy) is None
+            assert (await next_message(modern))["result"]["resultType"] == "complete"
+
+
+async def test_other_settings_end_the_streams_of_those_who_may_not_listen_any_more():
+    async with (
+        ScriptedServer.local() as kit,
+        front({"kit": kit.url}, settings=TWO) as gateway,
+        wire(gateway.url, authorization=f"Bearer {ALICE}") as alice,
+    ):
+        await alice.initialize()
+        async with await alice.open(verb="GET") as stream:
+            fewer: Any = {"keys": {"bob": hash_key(BOB)}}
+            gateway.gateway.apply(GatewaySettings(**fewer))
+            assert await next_message(stream) is None
+        assert (await alice.send(verb="GET")).status == 401
 
 
 async def test_metrics_show_calls_and_are_for_callers_only():

@@ -337,6 +337,34 @@ async def test_a_legacy_client_that_takes_no_streams_is_not_asked():
         assert '"decline"' in told(answer.json["result"])
 
 
+async def test_a_modern_server_may_ask_before_it_gives_a_prompt():
+    """The legacy client is asked on the stream of its request, the modern one by the result."""
+    asked = {"resultType": "input_required", "inputRequests": {"who": NAME}, "requestState": "s1"}
+    greet = {"name": "kit__greet", "arguments": {"name": "Ada"}}
+    async with (
+        ScriptedServer.local(era="modern") as kit,
+        front({"kit": kit.url}) as gateway,
+        wire(gateway.url) as legacy,
+        wire(gateway.url) as modern,
+    ):
+        asks = Rule(method="prompts/get", do=Behaviour(result=asked), times=1)
+        await kit.script(asks)
+        await legacy.initialize(**ALL)
+        async with await legacy.open(legacy.request("prompts/get", **greet)) as response:
+            question = await next_message(response)
+            await legacy.send({"jsonrpc": "2.0", "id": question["id"], "result": ADA})
+            got = (await next_message(response))["result"]
+        assert got["messages"][0]["content"]["text"] == "Greet Ada."
+        await kit.script(asks)
+        found = (await modern.modern("prompts/get", **greet, capabilities=ALL)).json["result"]
+        more = {"requestState": found["requestState"], "inputResponses": {"who": ADA}}
+        got = (await modern.modern("prompts/get", **greet, **more)).json["result"]
+        assert got["messages"][0]["content"]["text"] == "Greet Ada."
+        seen = [one.body["params"] for one in await kit.requests("prompts/get")]
+        answers = [(one.get("requestState"), one.get("inputResponses")) for one in seen]
+        assert answers == [(None, None), ("s1", {"who": ADA})] * 2
+
+
 async def test_open_questions_end_with_their_call():
     async with (
         ScriptedServer.local(era="legacy") as kit,

@@ -319,6 +319,24 @@ async def test_a_modern_client_that_leaves_cancels_its_call_and_a_legacy_one_doe
         assert len({one.request_id for one in await kit.cancelled()}) == 1
 
 
+async def test_closing_the_gateway_ends_what_still_runs():
+    slow = {"name": "kit__slow", "arguments": {"seconds": 30}}
+    async with (
+        ScriptedServer.local(era="legacy") as kit,
+        front({"kit": kit.url}) as gateway,
+        wire(gateway.url) as client,
+    ):
+        await client.initialize()
+        legacy = asyncio.create_task(client.call("tools/call", **slow))
+        modern = asyncio.create_task(client.modern("tools/call", **slow))
+        await kit.requests(tool="slow", at_least=2)
+        assert not await gateway.gateway.drain(0.05)
+        await gateway.gateway.stop()
+        for call in (legacy, modern):
+            assert (await call).error["code"] == -32800
+        assert (await client.call("ping")).status == 503
+
+
 async def test_long_answers_are_kept_alive(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("toolkeep.gateway.http.KEEP_ALIVE", 0.02)
     monkeypatch.setattr("toolkeep.gateway.streams.KEEP_ALIVE", 0.02)

@@ -244,8 +244,10 @@ class HttpEndpoint:
         self.store, self.replicas, self.questions = store, replicas, questions
         self._server, self._sessions, self._changes = server, sessions, changes
         self.is_draining = False
+        self._exchanges: set[HttpExchange] = set()
+        """Requests in work."""
         self._running: dict[tuple[str, str | int], HttpExchange] = {}
-        """Requests of legacy sessions, which can be cancelled by their ids."""
+        """Those of legacy sessions, which can be cancelled by their ids."""
         self._streams: dict[SseStream, str | None] = {}
         """The open streams, with their principals."""
         self._listening: dict[str, SseStream] = {}
@@ -438,6 +440,7 @@ class HttpEndpoint:
             self._running[key] = exchange
         headers: dict[str, str] = {}
         status = 200
+        self._exchanges.add(exchange)
         try:
             exchange.begin()
             if method == "subscriptions/listen":
@@ -463,6 +466,7 @@ class HttpEndpoint:
             error = RpcError(CANCELLED, "the request was cancelled")
             body = error.to_json(exchange.request_id)
         finally:
+            self._exchanges.discard(exchange)
             if key is not None and self._running.get(key) is exchange:
                 del self._running[key]
             if stream is not None:
@@ -629,7 +633,9 @@ class HttpEndpoint:
             stream.close()
 
     def stop(self) -> None:
-        """End all streams."""
+        """Cancel all requests, and end all streams."""
+        for exchange in tuple(self._exchanges):
+            exchange.cancel()
         for stream in tuple(self._streams):
             stream.close()
 
