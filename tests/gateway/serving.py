@@ -87,7 +87,12 @@ def configure(folder: Path, servers: Mapping[str, Any], gateway: str = "", **mor
     """A toolkeep.toml with these servers, and lines of its table [gateway]."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in more.items()]
     for name, spec in servers.items():
-        lines += [f"[servers.{name}]", *(f"{key} = {json.dumps(spec[key])}" for key in spec)]
+        tables = {key: value for key, value in spec.items() if isinstance(value, dict)}
+        lines += [f"[servers.{name}]"]
+        lines += [f"{key} = {json.dumps(spec[key])}" for key in spec if key not in tables]
+        for table, values in tables.items():
+            lines += [f"[servers.{name}.{table}]"]
+            lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
     path = folder / "toolkeep.toml"
     path.write_text("\n".join([*lines, "[gateway]", gateway, ""]))
     return path

@@ -62,12 +62,15 @@ ABANDONED = 15.0
 """Seconds without a question about a request, after which it is cancelled: its sender is gone."""
 RESULT_KEPT = 30.0
 """Seconds for which a result is kept whose receipt is not confirmed."""
+LATE = 0.5
+"""Seconds for which requests are refused after the end, so that their senders know it."""
 ENTER_PAUSE = 0.2
 """Seconds between two tries to become the owner, or to find it."""
 OWNER_KEPT = 86_400.0
 MAX_FORWARDED = 1000
 """Requests of other processes that one owner runs at the same time."""
 MAX_REVOKED = 10_000
+MAX_OWNERS = 16
 MAX_MESSAGE = MAX_VALUE - 1024
 
 Message = dict[str, Any]
@@ -124,12 +127,15 @@ class SharedProgram:
         self._is_owner = self._is_stopping = False
         self._owner = ""
         """The id of the other process that runs the program; empty: none is known."""
-        self._heard_at = float("-inf")
+        self._heard_at: OrderedDict[str, float] = OrderedDict()
+        """When the last owners were heard. One that takes no more requests still answers some."""
         self._heard = asyncio.Event()
         self._waiting: dict[str, _Waiting] = {}
         """Requests that were forwarded, by id."""
         self._serving: dict[str, _Serving] = {}
         """Requests of other processes that run here, or whose result is not confirmed."""
+        self._asked_at = float("-inf")
+        """When another process last asked for something."""
         self._revoked: OrderedDict[str, None] = OrderedDict()
         """Requests that were said never to have arrived: if they do, they are not run."""
 
@@ -203,19 +209,26 @@ class SharedProgram:
         if not owner or owner == self.id:
             return False
         if owner != self._owner:
-            self._owner, self._heard_at = owner, float("-inf")
+            self._owner, self._heard_at[owner] = owner, float("-inf")
+            if len(self._heard_at) > MAX_OWNERS:
+                self._heard_at.popitem(last=False)
         return await self._knock()
+
+    def _silent_for(self, owner: str) -> float:
+        """Seconds since this owner was heard."""
+        return monotonic() - self._heard_at.get(owner, float("-inf"))
 
     async def _knock(self) -> bool:
         """Whether the owner is there. True without asking, if it was heard just now."""
-        if not self._owner or monotonic() - self._heard_at < FRESH:
-            return bool(self._owner)
+        owner = self._owner
+        if not owner or self._silent_for(owner) < FRESH:
+            return bool(owner)
         self._heard.clear()
-        await self._post(self._owner, op="knock")
+        await self._post(owner, op="knock")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KNOCK_TIMEOUT):
                 await self._heard.wait()
-        return bool(self._owner) and monotonic() - self._heard_at < KNOCK_TIMEOUT
+        return self._owner == owner and self._silent_for(owner) < KNOCK_TIMEOUT
 
     def _lose_owner(self, reason: str) -> None:
         self._owner = ""
@@ -253,6 +266,10 @@ class SharedProgram:
         self._release.set()
         if self._holding is not None:
             await asyncio.wait((self._holding,))
+        if self._listening is not None and monotonic() - self._asked_at < SILENCE:
+            await asyncio.sleep(LATE)  # refuse what was sent before the others heard of it
+        if posts := self._tasks - {one.task for one in self._serving.values()}:
+            await asyncio.wait(posts, timeout=POLL)
         tasks = [*self._tasks, *([self._listening] if self._listening else [])]
         self._listening = None
         for task in tasks:
@@ -325,8 +342,8 @@ class SharedProgram:
 
     def _take(self, message: Message) -> None:
         sender, op = str(message["by"]), message["op"]
-        if sender == self._owner:
-            self._heard_at = monotonic()
+        if sender in self._heard_at:
+            self._heard_at[sender] = monotonic()
             self._heard.set()
         match op:
             case "knock":
@@ -418,10 +435,10 @@ class SharedProgram:
 
     async def poll(self, owner: str, request_id: str) -> None:
         """Ask for the answer of a request. Raises `WireFault` once the owner counts as dead."""
-        if owner == self._owner and monotonic() - self._heard_at > SILENCE:
-            self._lose_owner("the process that ran the program does not answer")
-        if owner != self._owner:
+        if self._silent_for(owner) > SILENCE:
             text = "the process that ran the program does not answer"
+            if owner == self._owner:
+                self._lose_owner(text)
             raise WireFault(Evidence(kind=FaultKind.BROKEN, sent=True, detail=text))
         with contextlib.suppress(StoreUnavailable):
             await self._post(owner, op="poll", id=request_id)
@@ -433,6 +450,7 @@ class SharedProgram:
 
     def _accept(self, sender: str, message: Message) -> None:
         request_id = str(message["id"])
+        self._asked_at = monotonic()
         if request_id in self._serving:
             return
         if request_id in self._revoked:
