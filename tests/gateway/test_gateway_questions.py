@@ -147,6 +147,25 @@ async def test_a_parked_result_of_several_megabytes_crosses_replicas():
         assert len(told(asked)) > 2_000_000
 
 
+async def test_a_parked_result_that_is_too_large_for_the_store_is_said_to_be(monkeypatch: Any):
+    monkeypatch.setattr("toolkeep.state.store.MAX_VALUE", 10_000)
+    async with (
+        ScriptedServer.local(era="legacy") as kit,
+        front({"kit": kit.url}, replicas=2) as gateway,
+        wire(gateway.hosts[0]) as first,
+        wire(gateway.hosts[1]) as second,
+    ):
+        asked = await ask_modern(first, {"who": NAME}, rounds=2)
+        big = {**ADA, "content": {"name": "A" * 6_000}}
+        (key,) = asked["inputRequests"]
+        answer = await go_on(second, asked["requestState"], {key: big}, {"who": NAME})
+        asked = answer.json["result"]  # the last result has the answers of both rounds
+        (key,) = asked["inputRequests"]
+        answer = await go_on(second, asked["requestState"], {key: big}, {"who": NAME})
+        assert answer.error["code"] == -32014
+        assert "cannot be handed over" in answer.error["message"]
+
+
 async def test_a_request_state_opens_only_for_the_request_that_it_was_made_for():
     async with (
         ScriptedServer.local(era="legacy") as kit,

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.helpers_running import Home
 from tests.gateway.serving import BOUND, configure, serving
-from toolkeep import Client
+from toolkeep import CallOutcomeUnknown, Client
 from toolkeep.cli import serve
 from toolkeep.cli.errors import UsageError
 from toolkeep.cli.output import Output
@@ -190,4 +190,5 @@ async def test_the_second_signal_ends_it_at_once(kit: ScriptedServer, tmp_path: 
                 await served.process.wait()
         async with asyncio.timeout(5.0):
             assert await served.stop() == 130
-        await asyncio.wait((call,))
+        with pytest.raises(CallOutcomeUnknown):
+            await call

@@ -125,7 +125,7 @@ class HttpExchange(Exchange):
         self._watcher: asyncio.Task[None] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self.is_cancelled = self.has_left = False
-        """Whether the client has cancelled the request, or has left in the modern era."""
+        """Whether the client has cancelled the request, or no answer can reach it any more."""
         self._task = asyncio.current_task()
 
     # -- while it runs --------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class HttpExchange(Exchange):
                 headers=[(k.encode(), v.encode()) for k, v in self._cors.items()],
                 log=log,
                 prime=session is not None and is_version_at_least(self.peer.version, "2025-11-25"),
-                on_cut=self._leave if self.peer.modern else None,
+                on_cut=self.leave if self.peer.modern else None,
             )
             entry = opening(self.request_id) if log is not None else None
             loop = asyncio.get_running_loop()
@@ -191,9 +191,10 @@ class HttpExchange(Exchange):
 
     async def _wait_left(self) -> None:
         await client_left(self._receive)
-        self._leave()
+        self.leave()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Cancel it without an answer: there is no client any more, or no gateway."""
         if self._task is not None:
             self.has_left = True
             self._task.cancel()
@@ -633,9 +634,10 @@ class HttpEndpoint:
             stream.close()
 
     def stop(self) -> None:
-        """Cancel all requests, and end all streams."""
+        """Cancel all requests, without an answer: their clients find out that the outcome is
+        unknown. End all streams."""
         for exchange in tuple(self._exchanges):
-            exchange.cancel()
+            exchange.leave()
         for stream in tuple(self._streams):
             stream.close()
 

@@ -20,8 +20,8 @@ from contextvars import Context
 from time import monotonic
 from typing import Any, TypeVar, cast
 
-from toolkeep.errors import StoreUnavailable, ToolkeepError
-from toolkeep.gateway.errors import INTERNAL_ERROR, RpcError
+from toolkeep.errors import SealBroken, StoreUnavailable, ToolkeepError
+from toolkeep.gateway.errors import INTERNAL_ERROR, OUTCOME_UNKNOWN, RpcError
 from toolkeep.state.sealed import SealedStore, sealed
 from toolkeep.state.shared import SharedState
 from toolkeep.state.store import Store
@@ -246,7 +246,9 @@ class Replicas:
                     for _, entry in found:
                         self._receive(entry)
             except StoreUnavailable as error:
-                logger.debug("the mailbox cannot be read: %s", error)
+                # What is sealed with keys that this replica lacks needs an operator.
+                level = logging.WARNING if isinstance(error, SealBroken) else logging.DEBUG
+                logger.log(level, "the mailbox cannot be read: %s", error)
                 await asyncio.sleep(RETRY)
 
     def _receive(self, entry: bytes) -> None:
@@ -282,10 +284,20 @@ class Replicas:
                 fault = RpcError(INTERNAL_ERROR, "another replica failed")
                 status, answer = "error", json.dumps(fault.as_error()).encode()
             if about["token"]:
-                sender, token = about["from"], about["token"]
-                await self.tell(sender, "answer-to", answer, token=token, status=status)
+                await self._answer(about, answer, status)
         except (StoreUnavailable, KeyError) as error:
             logger.warning("a message of another replica is lost: %s", error)
+
+    async def _answer(self, about: dict[str, str], answer: bytes, status: str) -> None:
+        sender, token = about["from"], about["token"]
+        try:
+            await self.tell(sender, "answer-to", answer, token=token, status=status)
+        except StoreUnavailable as error:  # perhaps because it is large
+            logger.warning("an answer of %d bytes cannot be handed over: %s", len(answer), error)
+            text = f"it was handled, but the answer of {len(answer)} bytes cannot be handed over"
+            fault = RpcError(OUTCOME_UNKNOWN, text, {"toolkeep/delivery": "unknown"})
+            shown = json.dumps(fault.as_error()).encode()
+            await self.tell(sender, "answer-to", shown, token=token, status="error")
 
     async def _take_large(self, key: str) -> bytes:
         found = await self._store.ask(lambda store: store.get(key))

@@ -422,6 +422,7 @@ class McpServer:
         await asyncio.gather(*map(ask, servers))
 
     async def _subscribe(self, params: Json, exchange: Exchange, record: Record) -> bytes:
+        """If the stream of the session is at another replica, that one subscribes at the server."""
         uri, peer = _text(params, "uri"), exchange.peer
         resource = await self._offers(peer.profile).resource(uri, peer.context)
         record.server, record.tool = resource.server, uri[:200]

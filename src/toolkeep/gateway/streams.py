@@ -399,20 +399,20 @@ class Changes:
                 }
                 # A server that came back has the same items, but all callers may see them again.
                 changed = {kind for kind, found in kinds.items() if found} or ALL_LISTS
-                self._tell_lists(event.server, changed, named=None)
+                self._tell_lists(event.server, changed)
             case Changed(what="resource", uri=str(uri)):
                 for listener in tuple(self.listeners):
                     if listener.uris.get(uri) == event.server:
                         listener.send(UPDATED, {"uri": uri})
             case Changed():
                 # What is listed for one principal changes without a change of the catalogue.
-                self._tell_lists(event.server, {event.what}, named=True)
+                self._tell_lists(event.server, {event.what}, only_named=True)
             case _:
                 pass
 
-    def _tell_lists(self, server: str, kinds: Collection[str], named: bool | None) -> None:
+    def _tell_lists(self, server: str, kinds: Collection[str], *, only_named: bool = False) -> None:
         for listener in tuple(self.listeners):
-            if named and listener.peer.caller.principal is None:
+            if only_named and listener.peer.caller.principal is None:
                 continue
             if listener.covers(server):
                 for kind in kinds:
