@@ -18,7 +18,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install --quiet --cons
 TEST  := $(BIN)/python -m pytest tests $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadscope)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo browser test test-quick test-lowest test-newest test-newest-python check bench bench-gate shape chaos chaos-logins fleet interop conformance fleet-auth scenarios peers docs lint types format snapshot clean
+.PHONY: help install demo browser test test-quick test-lowest test-newest test-newest-python check bench bench-gate shape pictures chaos chaos-logins fleet interop conformance fleet-auth scenarios peers docs lint types format snapshot clean
 
 help:
 	@echo "make install    the virtual environment, with toolkeep and the tools in it"
@@ -39,6 +39,7 @@ help:
 	@echo "make fleet-auth  processes killed while they refresh a login; KILLS=50 for a short run"
 	@echo "make scenarios  ten clients in trouble, side by side, and the table"
 	@echo "make peers      each framework's own MCP integration beside ours, in trouble"
+	@echo "make pictures   screenshots of the console for the docs; needs Chromium"
 	@echo "make docs       the site in build/docs; fails on a warning, or when a generated page is stale"
 	@echo "make lint       format check, lint, import contracts"
 	@echo "make types      pyright, strict"
@@ -221,6 +222,12 @@ scenarios: $(STAMP) .venv-peers/.installed .venv-mcp1/.installed
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+
+# Set in Inter and JetBrains Mono, where apt-get may install them: so they look the same each time.
+pictures: $(STAMP) browser
+	@test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  apt-get install -y -qq --no-install-recommends fonts-inter fonts-jetbrains-mono >/dev/null
+	$(BIN)/python -m docs.screenshots
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check

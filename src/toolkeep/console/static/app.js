@@ -83,6 +83,8 @@ function route() {
 
 // -- drawing ------------------------------------------------------------------------------------
 
+let drawn = "";
+
 function draw() {
   const root = document.getElementById("app");
   if (state.connection === "refused") return update(root, [loginPage()]);
@@ -102,6 +104,8 @@ function draw() {
       h("h2", null, "Keyboard"), h("dl.keys", null, SHORTCUTS.map(([keys, what]) => h("div", null, h("dt", null, keys.split(" ").map((key) => (key === "–" ? " – " : h("kbd", null, key)))), h("dd", null, what)))),
       h("form", { method: "dialog" }, h("button.primary", null, "Close"))),
   ]); // prettier-ignore
+  if (drawn !== now.name) document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  drawn = now.name;
 }
 
 function badges() {

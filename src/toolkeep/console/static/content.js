@@ -28,7 +28,7 @@ export function result(value, read) {
   return [
     value.isError && h("p.banner.bad", null, icon("toolerror"), "The tool reports an error."),
     value.description && h("div.description", null, block(value.description)),
-    structured !== undefined && section("Structured", json(structured)),
+    structured !== undefined && h("div.block", { key: "structured" }, h("div.block-head", null, tag("structured")), json(structured)),
     !same && blocks.slice(0, MOST_BLOCKS).map((each, index) => h("div.block", { key: `block-${index}` }, header(each), content(each, read))),
     blocks.length > MOST_BLOCKS && h("p.hint", null, `${blocks.length - MOST_BLOCKS} more blocks are not shown.`),
     !blocks.length && structured === undefined && h("p.hint", null, "The result is empty."),

@@ -66,19 +66,21 @@ function joined(all) {
   const found = [];
   let gone = "";
   let fresh = "";
+  let between = ""; // a space between two changes belongs to both
+  const keep = (text) => text && (found.at(-1)?.[0] === "same" ? (found.at(-1)[1] += text) : found.push(["same", text]));
   const flush = () => {
     if (gone) found.push(["gone", gone]);
     if (fresh) found.push(["new", fresh]);
-    gone = fresh = "";
+    keep(between);
+    gone = fresh = between = "";
   };
   for (const [kind, text] of all) {
-    if (!text) continue;
-    if (kind === "gone") gone += text;
-    else if (kind === "new") fresh += text;
-    else {
-      flush();
-      if (found.at(-1)?.[0] === "same") found.at(-1)[1] += text;
-      else found.push(["same", text]);
+    if (kind === "same" && (gone || fresh) && /^ ?$/.test(between + text)) between += text;
+    else if (kind === "same") flush(), keep(text);
+    else if (text) {
+      gone += between + (kind === "gone" ? text : "");
+      fresh += between + (kind === "new" ? text : "");
+      between = "";
     }
   }
   flush();

@@ -62,9 +62,9 @@ export function moment(at) {
   return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${clock(at, false)}`;
 }
 
-/** "12 s ago", which goes on counting. */
-export function ago(at) {
-  return at ? h("tk-ago", { ".at": at, title: moment(at) }) : "–";
+/** "12 s ago", which goes on counting; with another word, or none, in place of "ago". */
+export function ago(at, word = "ago") {
+  return at ? h("tk-ago", { ".word": word, ".at": at, title: moment(at) }) : "–";
 }
 
 const living = new Set();
@@ -82,7 +82,7 @@ class Ago extends HTMLElement {
   }
   tick() {
     const seconds = Date.now() / 1000 - this.moment;
-    const text = seconds < 1.5 ? "now" : `${span(seconds).split(/(?<=\D) /)[0]} ago`;
+    const text = seconds < 1.5 && this.word ? "now" : `${span(seconds).split(/(?<=\D) /)[0]} ${this.word}`.trim();
     if (this.textContent !== text) this.textContent = text;
   }
 }

@@ -31,7 +31,7 @@ export function verdict(call) {
 /** "server.tool", the tool in full colour. */
 export function toolOf(call) {
   const tool = call.tool.startsWith(`${call.server}.`) ? call.tool.slice(call.server.length + 1) : call.tool;
-  return [h("span.mute", null, line(call.server, 60), "."), h("span.name", null, line(tool, 160))];
+  return [call.server && h("span.mute", null, line(call.server, 60), "."), h("span.name", null, line(tool, 160))];
 }
 
 const HEALTH = {

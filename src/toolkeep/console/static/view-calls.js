@@ -89,13 +89,13 @@ const COLUMNS = [
   { title: "Why", width: "minmax(140px, 2.4fr)", drop: 7, class: "why", cell: only((call) => (call.state === "running" ? progress(call) : h("span.mute", null, line(call.reason, 240)))) },
   { title: "Principal", width: "minmax(70px, 110px)", drop: 9, cell: only((call) => (call.principal ? line(call.principal, 60) : h("span.mute", null, "–"))) },
   { title: "Attempts", width: "74px", drop: 5, class: "number", cell: only((call) => h("span", { class: call.attempt_count > 1 ? "warn-text" : "mute" }, count(call.attempt_count))) },
-  { title: "Took", width: "78px", class: "number", cell: only((call) => (call.state === "running" ? h("span.mute", null, ago(call.began)) : duration(call.duration))) },
+  { title: "Took", width: "78px", class: "number", cell: only((call) => (call.state === "running" ? h("span.mute", null, ago(call.began, "")) : duration(call.duration || null))) },
   { title: "Began", width: "104px", drop: 4, class: "number mono", cell: only((call) => clock(call.began)) },
 ]; // prettier-ignore
 
 export function progress(call) {
   const { fraction, message, progress: done, total } = call.progress ?? {};
-  if (!call.progress) return call.questions ? h("span.warn-text", null, "waits for an answer") : h("span.mute", null, call.state === "running" ? "…" : "");
+  if (!call.progress) return call.questions ? h("span.warn-text", null, "waits for an answer") : h("span.mute", null, "waiting for the answer");
   return h("span.progress", null,
     fraction === null || fraction === undefined
       ? h("span.mute", null, count(done))

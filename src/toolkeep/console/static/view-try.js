@@ -214,7 +214,7 @@ function outcome() {
     run && h("div.outcome", { key: run.key }, outcomeOf(run)),
     earlier.length > 0 &&
       section("Earlier here", h("ul.plain", null, earlier.slice(0, 8).map((each) => h("li", { key: each.key },
-        button("repeat", () => repeat(each), { name: "reload", kind: "small" }), " ", stateOf(each), " ", h("span.mute", null, ago(each.at)), " ", h("code", null, line(JSON.stringify(each.args), 80)))))),
+        button("repeat", () => repeat(each), { name: "reload", kind: "small", disabled: Boolean(run?.busy) }), " ", stateOf(each), " ", h("span.mute", null, ago(each.at)), " ", h("code", null, line(JSON.stringify(each.args), 80)))))),
   ]; // prettier-ignore
 }
 

@@ -61,7 +61,7 @@ const answered = (each) => each.answers.reduce((sum, part) => sum + part.bytes, 
 
 const COLUMNS = [
   { title: "At", width: "104px", drop: 4, class: "mono", cell: (each) => clock(each.at) },
-  { title: "From", width: "34px", cell: (each) => h("span", { title: `from the ${each.from}`, "aria-label": `from the ${each.from}`, role: "img" }, icon(each.from === "server" ? "in" : "out", `from-${each.from}`)) },
+  { title: "From", width: "34px", drop: 3, cell: (each) => h("span", { title: `from the ${each.from}`, "aria-label": `from the ${each.from}`, role: "img" }, icon(each.from === "server" ? "in" : "out", `from-${each.from}`)) },
   { title: "Method", width: "minmax(120px, 1fr)", cell: (each) => [h("span.name", null, line(each.method ?? each.request?.text ?? "–", 80)), each.name && h("span.mute", null, " ", line(each.name, 80))] },
   { title: "State", width: "104px", cell: stateOf },
   { title: "Status", width: "60px", drop: 6, class: "number", cell: (each) => each.status ?? "–" },
