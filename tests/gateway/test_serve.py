@@ -178,16 +178,31 @@ async def test_edits_of_keys_are_followed_and_wrong_ones_are_refused(
             await tools(first)
 
 
-async def test_the_second_signal_ends_it_at_once(kit: ScriptedServer, tmp_path: Path):
+async def test_the_first_signal_drains_it_and_the_second_one_ends_it_at_once(
+    kit: ScriptedServer, tmp_path: Path
+):
     configure(tmp_path, {"kit": kit.spec})
-    async with serving(tmp_path, "-c", "toolkeep.toml") as served, Client(served.url) as client:
+    async with (
+        serving(tmp_path, "-c", "toolkeep.toml") as served,
+        Client(served.url) as client,
+        aiohttp.ClientSession() as session,
+    ):
+        ready = f"{served.url.removesuffix('/mcp')}/readyz"
+        async with session.get(ready) as response:  # leaves a connection open
+            assert response.status == 200
         call = asyncio.create_task(client.call_tool("kit__slow", {"seconds": 25}))
         while not await kit.executions("slow"):
             await asyncio.sleep(0.01)
         served.process.send_signal(signal.SIGTERM)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(0.7):
                 await served.process.wait()
+        async with session.get(ready) as response:
+            assert response.status == 503
+            assert (await response.json())["problems"] == ["it is stopping"]
+            assert response.headers["connection"] == "close"
+        with pytest.raises(aiohttp.ClientConnectorError):  # to go on to another replica
+            await get(ready)
         async with asyncio.timeout(5.0):
             assert await served.stop() == 130
         with pytest.raises(CallOutcomeUnknown):

@@ -69,6 +69,8 @@ ENTER_PAUSE = 0.2
 OWNER_KEPT = 86_400.0
 MAX_FORWARDED = 1000
 """Requests of other processes that one owner runs at the same time."""
+MAX_TASKS = 4 * MAX_FORWARDED
+"""Requests that run for others, and messages that are being sent."""
 MAX_REVOKED = 10_000
 MAX_OWNERS = 16
 MAX_MESSAGE = MAX_VALUE - 1024
@@ -293,7 +295,7 @@ class SharedProgram:
             with contextlib.suppress(StoreUnavailable, ValueError):
                 await self._post(to, **message)
 
-        if len(self._tasks) < MAX_FORWARDED:
+        if len(self._tasks) < MAX_TASKS:
             self._start(post())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
