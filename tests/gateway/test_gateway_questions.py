@@ -1,5 +1,6 @@
 """Servers that ask the clients of a gateway: in all four combinations of eras, at any replica."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -128,6 +129,26 @@ async def test_a_parked_call_goes_on_at_the_other_replica():
         assert done["result"]["resultType"] == "complete"
         assert "Ada" in told(done["result"])
         assert await kit.executions("k") == 1
+
+
+async def test_draining_waits_for_a_client_that_comes_back(monkeypatch: Any):
+    async with (
+        ScriptedServer.local(era="legacy") as kit,
+        front({"kit": kit.url}, replicas=2) as gateway,
+        wire(gateway.hosts[0]) as first,
+        wire(gateway.hosts[1]) as second,
+    ):
+        asked = await ask_modern(first, {"who": NAME, "and": NAME})
+        assert len(asked["inputRequests"]) == 2  # asked at once
+        draining = asyncio.create_task(gateway.gateways[0].drain(5.0))
+        await until(lambda: gateway.gateways[0].draining)
+        responses = dict.fromkeys(asked["inputRequests"], ADA)
+        answer = await go_on(second, asked["requestState"], responses, {"who": NAME})
+        assert "Ada" in told(answer.json["result"])
+        assert await draining
+        monkeypatch.setattr("toolkeep.gateway.app.PARKED_WITHIN", 0.05)
+        await ask_modern(second, {"who": NAME})
+        assert not await gateway.gateways[1].drain(5.0)  # this one does not come back
 
 
 async def test_a_parked_result_of_several_megabytes_crosses_replicas():

@@ -13,6 +13,7 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,6 +47,9 @@ CLIENT_ANSWERS: dict[str, Any] = {
     "roots": "caller",
 }
 """Options of a `Runtime` whose servers ask the clients of a gateway."""
+
+PARKED_WITHIN = 10.0
+"""Seconds that draining waits for clients to come back with answers. They may never do so."""
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 _MCP_PATH = re.compile(r"/mcp(?:/([A-Za-z0-9][A-Za-z0-9_-]{0,63}))?/?")
@@ -172,19 +176,22 @@ class Gateway:
 
     async def drain(self, within: float | None = None) -> bool:
         """Take no new streams, end those of notifications, and wait for running requests, and for
-        calls that wait for their clients. False: some are left after `within` seconds (default:
-        `limits.drain`)."""
+        some seconds for calls whose clients are to come back with answers. False: some are left
+        after `within` seconds (default: `limits.drain`)."""
         self.draining = self.endpoint.is_draining = True
         self.endpoint.end_listening()
         self.changes.end_all()
-        try:
-            async with asyncio.timeout(self.settings.limits.drain if within is None else within):
-                while self.server.in_flight or len(self.parked):
-                    await self.server.idle.wait()
-                    await self.parked.idle.wait()
-        except TimeoutError:
-            return False
-        return True
+        limit = self.settings.limits.drain if within is None else within
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                # A client that comes back makes a new request, which may be asked again.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PARKED_WITHIN):
+                        while self.server.in_flight or len(self.parked):
+                            await self.server.idle.wait()
+                            await self.parked.idle.wait()
+                await self.server.idle.wait()
+        return not self.server.in_flight and not len(self.parked)
 
     async def stop(self) -> None:
         """Close everything, also running requests. May be called twice."""

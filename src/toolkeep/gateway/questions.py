@@ -48,6 +48,8 @@ ANSWER_TIMEOUT = 600.0
 MAX_PARKED, MAX_PARKED_PER_PRINCIPAL = 1000, 100
 PARK_TIME = 300.0
 """Seconds that a call waits for its client to come back."""
+GATHER = 0.02
+"""Seconds in which a server may ask more, so that its client is asked all at once."""
 MAX_ROUNDS = 30
 """How often one call comes back."""
 MAX_ANSWERS = 100
@@ -290,6 +292,8 @@ class ParkedCalls:
             while not call.task.done() and not _open_questions(call):
                 call.changed.clear()
                 await call.changed.wait()
+                if not call.task.done():
+                    await asyncio.wait((call.task,), timeout=GATHER)
         except asyncio.CancelledError:
             self._drop(call)
             await asyncio.wait((call.task,))
