@@ -261,10 +261,14 @@ class Gateway:
             *(["it is not started"] if not self._started else []),
             *(["it is stopping"] if self.draining else []),
             *(["no server can be reached"] if servers and not healthy else []),
-            *(["the store cannot be used"] if state is not None and not state.available else []),
         ]
-        about = {"ready": not problems, "servers": len(servers), "healthy": healthy}
-        return not problems, {**about, **({"problems": problems} if problems else {})}
+        about: dict[str, Any] = {"ready": not problems, "servers": len(servers), "healthy": healthy}
+        if problems:
+            about["problems"] = problems
+        if state is not None and not state.available:
+            # All replicas share the store: without it each serves what it can.
+            about["degraded"] = ["the store cannot be used"]
+        return not problems, about
 
     # -- ASGI -----------------------------------------------------------------------------------
 
