@@ -40,6 +40,9 @@ POLL = 2.0
 """Seconds after which a message whose hint was lost is found."""
 RETRY = 1.0
 """Seconds without the store after it failed."""
+PATIENCE, PAUSE = 5.0, 0.25
+"""Seconds for which a message waits for a store that is down, and between two attempts. A client
+sends its answer to a question once: if that is lost, the call waits until it times out."""
 MAX_MAIL, MAIL_TTL = 1000, 120.0
 """Messages that one mailbox holds, and for how many seconds."""
 MAX_INLINE = 64 * 1024
@@ -85,6 +88,18 @@ class GatewayStore:
         """What `work` returns. Raises `StoreUnavailable`."""
         return await self._state.ask(lambda store: work(self._sealed(store)))
 
+    async def ask_patiently(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        """The same, and again while the store is down. `work` may be done twice."""
+        until, again = monotonic() + PATIENCE, True
+        while True:
+            try:
+                return await self.ask(work)
+            except StoreUnavailable:
+                if monotonic() >= until or not (again or not self.is_available):
+                    raise
+                again = not self.is_available  # a store that works is asked once more
+            await asyncio.sleep(PAUSE)
+
     async def ask_events(self, work: Callable[[Store], Awaitable[T]]) -> T:
         """The same for the events of streams."""
         return await self._events.ask(lambda store: work(self._sealed(store)))
@@ -104,6 +119,8 @@ class Replicas:
         self._handlers: dict[str, Handler] = {}
         self._listeners: dict[str, Callable[[Any], None]] = {}
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
+        self._received: dict[str, None] = {}
+        """The ids of the newest messages: one may be in the mailbox twice."""
         self._more = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._running: set[asyncio.Task[None]] = set()
@@ -149,15 +166,16 @@ class Replicas:
     async def tell(
         self, replica: str, kind: str, payload: bytes, *, token: str = "", status: str = ""
     ) -> None:
-        """Put a message into a mailbox. Raises `StoreUnavailable`."""
+        """Put a message into a mailbox. Raises `StoreUnavailable`, after some seconds."""
         head: dict[str, str] = {"kind": kind, "from": self.id, "token": token, "status": status}
+        head["id"] = secrets.token_urlsafe(9)
         if len(payload) > MAX_INLINE:
-            key, large = f"{PREFIX}:large:{secrets.token_urlsafe(12)}", payload
-            await self._store.ask(lambda store: store.put(key, large, ttl=MAIL_TTL))
+            key, large = f"{PREFIX}:large:{head['id']}", payload
+            await self._store.ask_patiently(lambda store: store.put(key, large, ttl=MAIL_TTL))
             head["large"], payload = key, b""
         entry = json.dumps(head).encode() + b"\n" + payload
         box = _mailbox(replica)
-        await self._store.ask(
+        await self._store.ask_patiently(
             lambda store: store.append(box, entry, max_entries=MAX_MAIL, ttl=MAIL_TTL)
         )
         with suppress(StoreUnavailable):  # the mailbox is also read without a hint
@@ -201,12 +219,16 @@ class Replicas:
 
     async def _live(self) -> None:
         while True:
-            await asyncio.sleep(BEAT)
-            await self._beat()
+            # Without its mark, others would take this replica for dead.
+            is_marked = await self._beat()
+            await asyncio.sleep(BEAT if is_marked else PAUSE)
 
-    async def _beat(self) -> None:
-        with suppress(StoreUnavailable):
+    async def _beat(self) -> bool:
+        try:
             await self._store.ask(lambda store: store.put(_mark(self.id), b"1", ttl=ALIVE_FOR))
+        except StoreUnavailable:
+            return False
+        return True
 
     async def _follow(self, channel: str, on_message: Callable[[bytes], None]) -> None:
         while True:
@@ -258,6 +280,11 @@ class Replicas:
         except ValueError:
             logger.warning("a message of another replica cannot be read; it is skipped")
             return
+        if about["id"] in self._received:
+            return
+        self._received[about["id"]] = None
+        if len(self._received) > MAX_MAIL:
+            del self._received[next(iter(self._received))]
         if len(self._running) >= MAX_RUNNING:
             logger.warning("a message of another replica is dropped: too many are in work")
             return
@@ -300,7 +327,7 @@ class Replicas:
             await self.tell(sender, "answer-to", shown, token=token, status="error")
 
     async def _take_large(self, key: str) -> bytes:
-        found = await self._store.ask(lambda store: store.get(key))
+        found = await self._store.ask_patiently(lambda store: store.get(key))
         if found is None:
             raise KeyError(key)
         with suppress(StoreUnavailable):
