@@ -149,7 +149,7 @@ async def only_ours(world: World) -> None:
     """The shop without the tools of the test kit."""
     await world.servers["shop"].set_tools(SHOP, built_in=False)
     await world.servers["shop"].notify("notifications/tools/list_changed")
-    while world.runtime.servers[0].tools != len(SHOP):
+    while world.runtime.servers[0].tools != len(SHOP):  # noqa: ASYNC110 - in the runtime's own time
         await asyncio.sleep(0.05)
 
 

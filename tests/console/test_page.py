@@ -1,15 +1,20 @@
 """The console's page in a real browser, on a runtime at work: every view, and how it is used."""
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from playwright.sync_api import Browser, Page, expect
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from tests.console.page_world import (
     AXE,
@@ -28,6 +33,8 @@ from tests.console.page_world import (
     row,
     shop_and_files,
 )
+from tests.ports import free_port
+from toolkeep.console import Console
 from toolkeep.testing import Behaviour, Rule
 
 pytestmark = [pytest.mark.skipif(not CHROMIUM, reason=LEFT_OUT), pytest.mark.timeout(60)]
@@ -47,15 +54,27 @@ def world() -> Iterator[World]:
         yield opened
 
 
-@pytest.fixture
-def page(browser: Browser, world: World) -> Iterator[Page]:
-    """The page, logged in. The test fails if something went wrong in it."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
+@pytest.fixture(scope="module")
+def watched(browser: Browser, world: World) -> Iterator[tuple[Page, Watch]]:
+    """One tab for all tests, logged in."""
+    context = browser.new_context()
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     watch = Watch(context)
-    yield open_page(context, world)
+    yield open_page(context, world), watch
     context.close()
-    assert watch.faults == []
+
+
+@pytest.fixture
+def page(watched: tuple[Page, Watch]) -> Iterator[Page]:
+    """The page, loaded anew. The test fails if something went wrong in it."""
+    page, watch = watched
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.evaluate("localStorage.clear(); location.hash = '#/servers'")
+    page.reload()
+    page.locator(".connection", has_text="live").wait_for()
+    yield page
+    faults, watch.faults = watch.faults, []
+    assert faults == []
 
 
 def pane(page: Page) -> Any:
@@ -98,10 +117,20 @@ def test_without_the_link_the_page_asks_for_it(browser: Browser, world: World):
     assert watch.faults == []
 
 
+NOTE_FIRST_VIEW = """
+new MutationObserver((changes, observer) => {
+  if (!document.querySelector("main .bar h1")) return;
+  requestAnimationFrame(() => { window.drawnAt = performance.now(); });
+  observer.disconnect();
+}).observe(document, { childList: true, subtree: true });
+"""
+
+
 def test_the_page_is_small_and_paints_at_once(browser: Browser, world: World):
-    """First paint under 300 ms, and under 100 kB of everything that it is made of, as sent."""
+    """The first view is drawn within 300 ms, and all of the page is less than 100 kB as sent."""
     context = browser.new_context()
     page = context.new_page()
+    page.add_init_script(NOTE_FIRST_VIEW)
     protocol = context.new_cdp_session(page)
     sizes: dict[str, float] = {}
     protocol.send("Network.enable")
@@ -113,16 +142,14 @@ def test_the_page_is_small_and_paints_at_once(browser: Browser, world: World):
     page.locator("main .bar h1").wait_for()
     page.wait_for_load_state("load")
     sent = sum(sizes.values())
-    paints = "performance.getEntriesByType('paint').map((entry) => entry.startTime)"
     times = []
     for _ in range(3):  # the machine may be busy: the best of three
         page.reload()
         page.locator("main .bar h1").wait_for()
-        page.wait_for_function("performance.getEntriesByType('paint').length > 0")
-        times.append(min(page.evaluate(paints)))
+        times.append(page.evaluate("window.drawnAt"))
     context.close()
     assert sent < 100_000
-    assert min(times) < 300
+    assert min(time for time in times if time) < 300
 
 
 def test_no_script_makes_markup_from_text():
@@ -134,6 +161,62 @@ def test_no_script_makes_markup_from_text():
     assert scripts
     found = [path.name for path in scripts if forbidden.search(path.read_text("utf-8"))]
     assert found == []
+
+
+def test_a_console_that_may_only_look_offers_no_action(browser: Browser):
+    with open_world(shop_and_files, allow_calls=False) as looking:
+        context = browser.new_context()
+        watch = Watch(context)
+        page = open_page(context, looking, "#/try/shop.add?kind=tools")
+        expect(page.locator(".banner")).to_contain_text("--allow-calls")
+        expect(pane(page).get_by_role("button", name="Call", exact=True)).to_be_disabled()
+        looking.call("shop.echo", {"text": "a secret"}, who="ada")
+        go(page, "#/calls")
+        row(page, "echo").click()
+        expect(pane(page)).to_contain_text("may not show values")
+        expect(pane(page).get_by_role("button", name="show values")).to_have_count(0)
+        go(page, "#/sessions")
+        expect(row(page, "ada")).to_be_visible()
+        expect(page.get_by_role("button", name="End")).to_have_count(0)
+        context.close()
+        assert watch.faults == []
+
+
+@pytest.mark.parametrize("path", ["/tools/page", "/tools/page/"])
+def test_the_page_works_below_a_path_of_another_application(
+    browser: Browser, world: World, path: str
+):
+    with mounted(world, "/tools/page") as origin:
+        context = browser.new_context()
+        watch = Watch(context)
+        page = context.new_page()
+        page.goto(f"{origin}{path}#token=mounted")
+        expect(row(page, "shop")).to_contain_text("healthy")
+        expect(page.locator(".connection")).to_have_text("live")
+        (cookie,) = context.cookies()
+        assert cookie.get("path") == "/tools/page"
+        context.close()
+        assert watch.faults == []
+
+
+@contextlib.contextmanager
+def mounted(world: World, path: str) -> Iterator[str]:
+    """The console of a world in an application of its own; the origin of that."""
+    port = free_port()
+    app = Starlette(routes=[Mount(path, Console(world.runtime, token="mounted"))])
+    config = uvicorn.Config(app, port=port, lifespan="off", log_config=None)
+    config.timeout_graceful_shutdown = 1
+    server = uvicorn.Server(config)
+    serving = world.begin(server.serve())
+    for _ in range(500):
+        if server.started:
+            break
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        serving.result(5)
 
 
 # -- servers ------------------------------------------------------------------------------------
@@ -493,12 +576,25 @@ def test_the_keyboard_reaches_everything(page: Page, world: World):
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
 
 
-def pages_to_look_at(world: World) -> list[str]:
-    """Every view, those with details open too."""
-    world.call("shop.fail", {"message": "no"})
-    call = "#/calls/" + world.run(newest_call(world))
+def every_view(page: Page, world: World) -> Iterator[str]:
+    """Every view with something to show, and those with details open too, one after the other."""
+    asking = world.begin(world.watch("shop.ask", {"requests": {"who": ELICIT}}))
+    go(page, "#/wire?server=shop")
+    page.locator(".bar").get_by_role("button", name=re.compile("Record|Stop")).wait_for()
+    if page.get_by_role("button", name="Record").count():
+        page.get_by_role("button", name="Record").click()
+    page.get_by_role("button", name="Stop").wait_for()
+    world.call("shop.fail", {"message": "no"}, who="ada")
+    row(page, "tools/call", "fail").click()
+    exchange = page.evaluate("location.hash")
+    call = f"#/calls/{world.run(newest_call(world))}"
     details = ["#/servers/gone", call, "#/try/shop.order?kind=tools", "#/catalogue/shop.add"]
-    return [*(f"#/{view}" for view in VIEWS), *details, "#/catalogue?kind=changes"]
+    views = [f"#/{view}" for view in VIEWS]
+    for path in (*views, *details, exchange, "#/catalogue?kind=changes", "#/latency/shop"):
+        go(page, path)
+        expect(page.locator("main")).not_to_contain_text("Loading")
+        yield path
+    asking.cancel()
 
 
 async def newest_call(world: World) -> str:
@@ -510,18 +606,15 @@ async def newest_call(world: World) -> str:
 def test_every_view_is_readable_at_400_pixels(page: Page, world: World):
     page.set_viewport_size({"width": 400, "height": 800})
     wide = []
-    for path in pages_to_look_at(world):
-        go(page, path)
-        page.locator(".content").locator("*").first.wait_for()
+    for path in every_view(page, world):
         if page.evaluate("document.documentElement.scrollWidth") > 400:
             wide.append(path)
-        for name in ("h1, h2, .row, .hero, .field, .card", "button"):
-            boxes = page.locator(f"main :is({name}):visible")
-            right = boxes.evaluate_all(
-                "nodes => Math.max(0, ...nodes.map(n => n.getBoundingClientRect().right))"
-            )
-            if name != "button" and right > 401:
-                wide.append(f"{path}: {name} ends at {right}")
+        boxes = page.locator("main :is(h1, h2, .row, .hero, .field, .card, .actions):visible")
+        right = boxes.evaluate_all(
+            "nodes => Math.max(0, ...nodes.map((node) => node.getBoundingClientRect().right))"
+        )
+        if right > 401:
+            wide.append(f"{path}: something ends at {right}")
     assert wide == []
 
 
@@ -535,9 +628,7 @@ def test_axe_finds_nothing_serious_in_any_view(browser: Browser, world: World, t
     page.get_by_role("dialog").wait_for()
     found = {"#help": serious(page)}
     page.keyboard.press("Escape")
-    for path in pages_to_look_at(world):
-        go(page, path)
-        page.locator(".content").locator("*").first.wait_for()
+    for path in every_view(page, world):
         found[path] = serious(page)
     context.close()
     assert {path: faults for path, faults in found.items() if faults} == {}

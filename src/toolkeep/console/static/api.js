@@ -13,7 +13,7 @@ const RETRY_MOST = 10_000; // milliseconds between two attempts to reach the pro
 const REQUEST_TIMEOUT = 60_000;
 const LOADED_MOST = 60; // values kept by `loaded`
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, error) {
     super(error?.message ?? `HTTP ${status}`);
     Object.assign(this, { status, type: error?.type ?? "", remedy: error?.remedy ?? null, problems: error?.problems ?? [] });
@@ -68,10 +68,16 @@ async function send(method, path, body) {
       method,
       credentials: "same-origin",
       signal: AbortSignal.timeout(REQUEST_TIMEOUT),
-      ...(body !== undefined && { headers: { "content-type": "application/json" }, body: typeof body === "string" ? body : JSON.stringify(body) }),
+      ...(body !== undefined && {
+        headers: { "content-type": "application/json" },
+        body: typeof body === "string" ? body : JSON.stringify(body),
+      }),
     });
   } catch (error) {
-    throw new ApiError(0, { type: "Unreachable", message: error.name === "TimeoutError" ? "The process did not answer in time." : "The process does not answer." });
+    throw new ApiError(0, {
+      type: "Unreachable",
+      message: error.name === "TimeoutError" ? "The process did not answer in time." : "The process does not answer.",
+    });
   }
   const text = await response.text();
   if (!response.ok) throw new ApiError(response.status, errorIn(text));

@@ -24,9 +24,16 @@ const VIEWS = { servers, calls, try: tryIt, wire, catalogue, sessions, questions
 const NAMES = Object.keys(VIEWS);
 const TOAST_TIME = 8000;
 const SHORTCUTS = [
-  ["1 – 8", "open a view"], ["/", "search or filter"], ["↑ ↓ Page Home End", "move in a table"], ["Enter", "open the row"],
-  ["Esc", "close the details"], ["p", "hold the calls still, and go on"], ["Ctrl Enter", "call, in a form"], ["t", "theme: as the system, light, dark"], ["?", "this list"],
-]; // prettier-ignore
+  ["1 – 8", "open a view"],
+  ["/", "search or filter"],
+  ["↑ ↓ Page Home End", "move in a table"],
+  ["Enter", "open the row"],
+  ["Esc", "close the details"],
+  ["p", "hold the calls still, and go on"],
+  ["Ctrl Enter", "call, in a form"],
+  ["t", "theme: as the system, light, dark"],
+  ["?", "this list"],
+];
 const THEMES = { "": "as the system", light: "light", dark: "dark" };
 
 const ui = { toasts: [], dialog: null, loginError: "", ready: false };
@@ -88,22 +95,56 @@ let drawn = "";
 function draw() {
   const root = document.getElementById("app");
   if (state.connection === "refused") return update(root, [loginPage()]);
-  if (!ui.ready) return update(root, [h("p.wait", null, state.connection === "lost" ? "The process does not answer. Trying again …" : "Loading …")]);
+  if (!ui.ready)
+    return update(root, [h("p.wait", null, state.connection === "lost" ? "The process does not answer. Trying again …" : "Loading …")]);
   const now = route();
   const { tools, body } = VIEWS[now.name].view(now);
   document.title = `${VIEWS[now.name].title} · ${plain(state.process?.program)} · toolkeep`;
   update(root, [
     h("a.skip", { href: "#main", onclick: (event) => (event.preventDefault(), document.getElementById("main").focus()) }, "To the content"),
     rail(now),
-    h("main", { id: "main", key: now.name, tabindex: -1, class: `view-${now.name}` },
+    h(
+      "main",
+      { id: "main", key: now.name, tabindex: -1, class: `view-${now.name}` },
       notices(),
       h("header.bar", null, h("h1", null, VIEWS[now.name].title), h("div.tools", null, tools)),
-      h("div.content", null, body)),
-    h("div.toasts", { role: "status", "aria-live": "polite" }, ui.toasts.map((each) => h("div.toast", { key: each.key }, icon("warn"), h("div", null, block(each.message), each.remedy && h("p.remedy", null, line(each.remedy, 400)))))),
-    h("dialog.help", { key: "help", "aria-label": "Keyboard shortcuts", ref: (node) => (ui.dialog = node) },
-      h("h2", null, "Keyboard"), h("dl.keys", null, SHORTCUTS.map(([keys, what]) => h("div", null, h("dt", null, keys.split(" ").map((key) => (key === "–" ? " – " : h("kbd", null, key)))), h("dd", null, what)))),
-      h("form", { method: "dialog" }, h("button.primary", null, "Close"))),
-  ]); // prettier-ignore
+      h("div.content", null, body),
+    ),
+    h(
+      "div.toasts",
+      { role: "status", "aria-live": "polite" },
+      ui.toasts.map((each) =>
+        h(
+          "div.toast",
+          { key: each.key },
+          icon("warn"),
+          h("div", null, block(each.message), each.remedy && h("p.remedy", null, line(each.remedy, 400))),
+        ),
+      ),
+    ),
+    h(
+      "dialog.help",
+      { key: "help", "aria-label": "Keyboard shortcuts", ref: (node) => (ui.dialog = node) },
+      h("h2", null, "Keyboard"),
+      h(
+        "dl.keys",
+        null,
+        SHORTCUTS.map(([keys, what]) =>
+          h(
+            "div",
+            null,
+            h(
+              "dt",
+              null,
+              keys.split(" ").map((key) => (key === "–" ? " – " : h("kbd", null, key))),
+            ),
+            h("dd", null, what),
+          ),
+        ),
+      ),
+      h("form", { method: "dialog" }, h("button.primary", null, "Close")),
+    ),
+  ]);
   if (drawn !== now.name) document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   drawn = now.name;
 }
@@ -122,16 +163,38 @@ function badges() {
 
 function rail(now) {
   const marks = badges();
-  return h("header.rail", { key: "rail" },
+  return h(
+    "header.rail",
+    { key: "rail" },
     h("div.brand", null, h("b", null, "toolkeep"), connection()),
-    h("nav", { "aria-label": "Views" }, NAMES.map((name, index) =>
-      h("a", { key: name, href: `#/${name}`, "aria-current": name === now.name ? "page" : null, title: `${VIEWS[name].title} (${index + 1})` }, icon(name), h("span", null, VIEWS[name].title), marks[name] || null))),
-    process()); // prettier-ignore
+    h(
+      "nav",
+      { "aria-label": "Views" },
+      NAMES.map((name, index) =>
+        h(
+          "a",
+          {
+            key: name,
+            href: `#/${name}`,
+            "aria-current": name === now.name ? "page" : null,
+            title: `${VIEWS[name].title} (${index + 1})`,
+          },
+          icon(name),
+          h("span", null, VIEWS[name].title),
+          marks[name] || null,
+        ),
+      ),
+    ),
+    process(),
+  );
 }
 
 const CONNECTION = {
-  live: ["dot", "good", "live"], connecting: ["running", "mute", "connecting"], lost: ["warn", "warn", "reconnecting"], ended: ["stop", "mute", "closed"],
-}; // prettier-ignore
+  live: ["dot", "good", "live"],
+  connecting: ["running", "mute", "connecting"],
+  lost: ["warn", "warn", "reconnecting"],
+  ended: ["stop", "mute", "closed"],
+};
 
 function connection() {
   const [name, tone, word] = CONNECTION[state.connection] ?? CONNECTION.lost;
@@ -140,20 +203,60 @@ function connection() {
 
 function process() {
   const { program, pid, started, version } = state.process ?? {};
-  return h("div.process", null,
-    h("p", { title: "This page shows one process, and no other." }, h("b", null, line(program ?? "this process", 40)), h("span", null, `process ${pid}, up since `, ago(started)), h("span", null, line(state.summary, 80)), h("span", null, `toolkeep ${version ?? ""}`)),
-    h("div.buttons", null,
-      h("button.quiet", { type: "button", title: `theme: ${THEMES[theme()]} (t)`, "aria-label": `Theme: ${THEMES[theme()]}`, onclick: nextTheme }, icon("theme")),
-      h("button.quiet", { type: "button", title: "keyboard shortcuts (?)", "aria-label": "Keyboard shortcuts", onclick: help }, icon("keyboard")))); // prettier-ignore
+  return h(
+    "div.process",
+    null,
+    h(
+      "p",
+      { title: "This page shows one process, and no other." },
+      h("b", null, line(program ?? "this process", 40)),
+      h("span", null, `process ${pid}, up since `, ago(started)),
+      h("span", null, line(state.summary, 80)),
+      h("span", null, `toolkeep ${version ?? ""}`),
+    ),
+    h(
+      "div.buttons",
+      null,
+      h(
+        "button.quiet",
+        { type: "button", title: `theme: ${THEMES[theme()]} (t)`, "aria-label": `Theme: ${THEMES[theme()]}`, onclick: nextTheme },
+        icon("theme"),
+      ),
+      h(
+        "button.quiet",
+        { type: "button", title: "keyboard shortcuts (?)", "aria-label": "Keyboard shortcuts", onclick: help },
+        icon("keyboard"),
+      ),
+    ),
+  );
 }
 
 function notices() {
   return [
-    state.connection === "lost" && h("p.banner.warn", { role: "alert" }, icon("warn"), "The process does not answer. What you see is from ", ago(state.lostAt), "; trying again …"),
-    state.connection === "ended" && h("p.banner.warn", { role: "alert" }, icon("stop"), "The runtime was closed. What you see is how it was."),
-    state.restartedAt && h("p.banner.calm", null, icon("reload"), `The process was restarted: this is process ${state.process.pid}, since ${moment(state.process.started)}. What the other one did is gone.`,
-      h("button.quiet", { type: "button", "aria-label": "Hide this note", onclick: () => ((state.restartedAt = null), redraw()) }, icon("close"))),
-  ]; // prettier-ignore
+    state.connection === "lost" &&
+      h(
+        "p.banner.warn",
+        { role: "alert" },
+        icon("warn"),
+        "The process does not answer. What you see is from ",
+        ago(state.lostAt),
+        "; trying again …",
+      ),
+    state.connection === "ended" &&
+      h("p.banner.warn", { role: "alert" }, icon("stop"), "The runtime was closed. What you see is how it was."),
+    state.restartedAt &&
+      h(
+        "p.banner.calm",
+        null,
+        icon("reload"),
+        `The process was restarted: this is process ${state.process.pid}, since ${moment(state.process.started)}. What the other one did is gone.`,
+        h(
+          "button.quiet",
+          { type: "button", "aria-label": "Hide this note", onclick: () => ((state.restartedAt = null), redraw()) },
+          icon("close"),
+        ),
+      ),
+  ];
 }
 
 function loginPage() {
@@ -163,12 +266,32 @@ function loginPage() {
     ui.loginError = "That is not the link of this process.";
     await begin();
   };
-  return h("main.login", { key: "login" },
+  return h(
+    "main.login",
+    { key: "login" },
     h("h1", null, "toolkeep console"),
-    h("p", null, state.process ? "The process was restarted, and this page's link no longer opens it." : "This page opens with a link that holds a token."),
+    h(
+      "p",
+      null,
+      state.process
+        ? "The process was restarted, and this page's link no longer opens it."
+        : "This page opens with a link that holds a token.",
+    ),
     h("p", null, "Open the link that the process printed, or paste it here:"),
-    h("form", { onsubmit: enter }, h("input", { id: "token", "aria-label": "Link or token", type: "password", autocomplete: "off", placeholder: "http://127.0.0.1:…/#token=…" }), h("button.primary", null, "Open")),
-    ui.loginError && h("p.problem", { role: "alert" }, icon("warn"), ui.loginError)); // prettier-ignore
+    h(
+      "form",
+      { onsubmit: enter },
+      h("input", {
+        id: "token",
+        "aria-label": "Link or token",
+        type: "password",
+        autocomplete: "off",
+        placeholder: "http://127.0.0.1:…/#token=…",
+      }),
+      h("button.primary", null, "Open"),
+    ),
+    ui.loginError && h("p.problem", { role: "alert" }, icon("warn"), ui.loginError),
+  );
 }
 
 // -- keyboard and theme -------------------------------------------------------------------------

@@ -12,11 +12,25 @@ export function bars(rates, { width = 120, height = 24, label = "calls per secon
   const step = width / Math.max(1, rates.length);
   const now = rates.at(-1)?.calls ?? 0;
   const bar = (rate, index, kind, of) =>
-    of > 0 && h("rect", { class: kind, x: (index * step).toFixed(2), width: Math.max(0.5, step - (step > 3 ? 1 : 0)).toFixed(2),
-      y: (height - (of / most) * height).toFixed(2), height: ((of / most) * height).toFixed(2) }); // prettier-ignore
-  return h("svg.chart", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `${label}: ${count(now)} now, at most ${count(most)}` },
+    of > 0 &&
+    h("rect", {
+      class: kind,
+      x: (index * step).toFixed(2),
+      width: Math.max(0.5, step - (step > 3 ? 1 : 0)).toFixed(2),
+      y: (height - (of / most) * height).toFixed(2),
+      height: ((of / most) * height).toFixed(2),
+    });
+  return h(
+    "svg.chart",
+    {
+      viewBox: `0 0 ${width} ${height}`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": `${label}: ${count(now)} now, at most ${count(most)}`,
+    },
     h("line", { class: "axis", x1: 0, x2: width, y1: height, y2: height }),
-    rates.map((rate, index) => [bar(rate, index, "calls", rate.calls), bar(rate, index, "errors", rate.errors)])); // prettier-ignore
+    rates.map((rate, index) => [bar(rate, index, "calls", rate.calls), bar(rate, index, "errors", rate.errors)]),
+  );
 }
 
 const DECADES = [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000];
@@ -31,21 +45,47 @@ export function histogram(series, { from, to }) {
   const most = Math.max(1, ...buckets.map(([, number]) => number));
   const bar = Math.max(1.5, Math.log10(1.105) * scale - 0.6); // a bucket is about 10% wide
   const decades = DECADES.filter((at) => at >= from * 0.99 && at <= to * 1.01);
-  const marks = [["p50", p50], ["p95", p95], ["p99", p99]].filter(([, value]) => value !== null); // prettier-ignore
+  const marks = [
+    ["p50", p50],
+    ["p95", p95],
+    ["p99", p99],
+  ].filter(([, value]) => value !== null);
   const upright = (kind, at) => h("line", { class: kind, x1: x(at).toFixed(1), x2: x(at).toFixed(1), y1: 0, y2: height });
-  return h("div", null,
-    h("svg.chart.histogram", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `latency of ${count(total)} calls: p50 ${duration(p50)}, p95 ${duration(p95)}, p99 ${duration(p99)}` },
+  return h(
+    "div",
+    null,
+    h(
+      "svg.chart.histogram",
+      {
+        viewBox: `0 0 ${width} ${height}`,
+        preserveAspectRatio: "none",
+        role: "img",
+        "aria-label": `latency of ${count(total)} calls: p50 ${duration(p50)}, p95 ${duration(p95)}, p99 ${duration(p99)}`,
+      },
       decades.map((at) => upright("grid", at)),
       buckets.map(([upper, number]) => {
         const tall = Math.max(2, (number / most) * (height - 6));
-        return h("rect", { class: "calls", x: (x(upper) - bar).toFixed(1), width: bar.toFixed(1), y: (height - tall).toFixed(1), height: tall.toFixed(1) });
+        return h("rect", {
+          class: "calls",
+          x: (x(upper) - bar).toFixed(1),
+          width: bar.toFixed(1),
+          y: (height - tall).toFixed(1),
+          height: tall.toFixed(1),
+        });
       }),
       h("line", { class: "axis", x1: 0, x2: width, y1: height, y2: height }),
-      marks.map(([name, value]) => upright(`mark ${name}`, value))),
-    h("p.axis-text", { "aria-hidden": "true" }, decades.map((at) => h("span", null, tick(at))))); // prettier-ignore
+      marks.map(([name, value]) => upright(`mark ${name}`, value)),
+    ),
+    h(
+      "p.axis-text",
+      { "aria-hidden": "true" },
+      decades.map((at) => h("span", null, tick(at))),
+    ),
+  );
 }
 
-const tick = (seconds) => (seconds < 0.001 ? `${Math.round(seconds * 1e6)} µs` : seconds < 1 ? `${Math.round(seconds * 1e3)} ms` : `${Math.round(seconds)} s`);
+const tick = (seconds) =>
+  seconds < 0.001 ? `${Math.round(seconds * 1e6)} µs` : seconds < 1 ? `${Math.round(seconds * 1e3)} ms` : `${Math.round(seconds)} s`;
 
 /** The axis that holds all series: whole decades. */
 export function range(all) {

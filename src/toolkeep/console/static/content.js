@@ -9,7 +9,7 @@ import { h } from "./dom.js";
 import { bytes } from "./format.js";
 import { icon } from "./icons.js";
 import { json, parseExactly } from "./json.js";
-import { section, tag } from "./parts.js";
+import { tag } from "./parts.js";
 import { block, line } from "./text.js";
 
 const IMAGE = /^image\/(?:png|jpeg|gif|webp|avif)$/;
@@ -29,7 +29,8 @@ export function result(value, read) {
     value.isError && h("p.banner.bad", null, icon("toolerror"), "The tool reports an error."),
     value.description && h("div.description", null, block(value.description)),
     structured !== undefined && h("div.block", { key: "structured" }, h("div.block-head", null, tag("structured")), json(structured)),
-    !same && blocks.slice(0, MOST_BLOCKS).map((each, index) => h("div.block", { key: `block-${index}` }, header(each), content(each, read))),
+    !same &&
+      blocks.slice(0, MOST_BLOCKS).map((each, index) => h("div.block", { key: `block-${index}` }, header(each), content(each, read))),
     blocks.length > MOST_BLOCKS && h("p.hint", null, `${blocks.length - MOST_BLOCKS} more blocks are not shown.`),
     !blocks.length && structured === undefined && h("p.hint", null, "The result is empty."),
     h("details.raw", null, h("summary", null, "Raw result"), json(value)),
@@ -47,7 +48,11 @@ function sameText(part, structured) {
 }
 
 function header(part) {
-  const what = [part.role && tag(part.role), part.type !== "text" && part.type && tag(part.type), part.mimeType && h("span.type", null, line(part.mimeType, 60))];
+  const what = [
+    part.role && tag(part.role),
+    part.type !== "text" && part.type && tag(part.type),
+    part.mimeType && h("span.type", null, line(part.mimeType, 60)),
+  ];
   return what.some(Boolean) && h("div.block-head", null, what);
 }
 
@@ -60,7 +65,13 @@ function content(part, read) {
     case "audio":
       return media(part.mimeType, part.data);
     case "resource_link":
-      return h("div.link", null, h("p", null, line(part.title ?? part.name)), uri(part.uri, read), part.description && block(part.description));
+      return h(
+        "div.link",
+        null,
+        h("p", null, line(part.title ?? part.name)),
+        uri(part.uri, read),
+        part.description && block(part.description),
+      );
     case "resource":
       return part.resource ? embedded(part.resource, read) : json(part);
     case undefined:
@@ -78,7 +89,12 @@ function embedded(part, read) {
 }
 
 function uri(value, read) {
-  return h("p.uri", null, h("code", null, line(value, 500)), read && h("button.small", { type: "button", onclick: () => read(String(value)) }, "read it"));
+  return h(
+    "p.uri",
+    null,
+    h("code", null, line(value, 500)),
+    read && h("button.small", { type: "button", onclick: () => read(String(value)) }, "read it"),
+  );
 }
 
 /** A text; as a tree too if it is a JSON object or list. */
@@ -97,14 +113,24 @@ function text(value) {
 function media(type, data) {
   const size = typeof data === "string" ? Math.floor((data.length * 3) / 4) : 0;
   const source = /^[\w+/=\s]*$/.test(data ?? "") && `data:${type};base64,${String(data).replace(/\s/g, "")}`;
-  if (source && IMAGE.test(type)) return h("figure", null, h("img", { src: source, alt: `image, ${type}, ${bytes(size)}` }), h("figcaption", null, bytes(size)));
+  if (source && IMAGE.test(type))
+    return h("figure", null, h("img", { src: source, alt: `image, ${type}, ${bytes(size)}` }), h("figcaption", null, bytes(size)));
   if (source && AUDIO.test(type)) return h("audio", { controls: true, preload: "metadata", src: source });
   return h("p.hint", null, "Bytes that the page does not show: ", line(type ?? "unknown type", 60), `, ${bytes(size)}.`);
 }
 
 /** What a call said while it ran, and how it ended. */
 export function logLines(lines) {
-  return h("ol.log", null, lines.map((each, index) =>
-    h("li", { key: index }, h("span.level", { class: each.level }, line(each.level, 12)), typeof each.data === "string" ? block(each.data) : json(each.data)))); // prettier-ignore
+  return h(
+    "ol.log",
+    null,
+    lines.map((each, index) =>
+      h(
+        "li",
+        { key: index },
+        h("span.level", { class: each.level }, line(each.level, 12)),
+        typeof each.data === "string" ? block(each.data) : json(each.data),
+      ),
+    ),
+  );
 }
-

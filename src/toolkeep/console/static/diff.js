@@ -22,7 +22,10 @@ export function difference(before, after) {
 
 /** Myers: the shortest way from `a` to `b`, as pieces. */
 function edits(a, b) {
-  const replaced = [["gone", a.join("")], ["new", b.join("")]]; // prettier-ignore
+  const replaced = [
+    ["gone", a.join("")],
+    ["new", b.join("")],
+  ];
   if (!a.length || !b.length || a.length + b.length > MOST_WORDS) return replaced;
   const most = Math.min(a.length + b.length, MOST_EDITS);
   let ends = new Map([[1, 0]]);
@@ -34,7 +37,7 @@ function edits(a, b) {
       const down = k === -depth || (k !== depth && (ends.get(k - 1) ?? -1) < (ends.get(k + 1) ?? -1));
       let x = down ? (ends.get(k + 1) ?? 0) : (ends.get(k - 1) ?? 0) + 1;
       let y = x - k;
-      while (x < a.length && y < b.length && a[x] === b[y]) x++, y++;
+      while (x < a.length && y < b.length && a[x] === b[y]) (x++, y++);
       next.set(k, x);
       if (x >= a.length && y >= b.length) return backwards(trail, a, b);
     }
@@ -54,7 +57,7 @@ function backwards(trail, a, b) {
     const from = down ? k + 1 : k - 1;
     const startX = depth ? (ends.get(from) ?? 0) : 0;
     const startY = depth ? startX - from : 0;
-    while (x > startX && y > startY && x > 0 && y > 0) found.push(["same", a[--x]]), y--;
+    while (x > startX && y > startY && x > 0 && y > 0) (found.push(["same", a[--x]]), y--);
     if (depth && down) found.push(["new", b[--y]]);
     else if (depth) found.push(["gone", a[--x]]);
   }
@@ -76,7 +79,7 @@ function joined(all) {
   };
   for (const [kind, text] of all) {
     if (kind === "same" && (gone || fresh) && /^ ?$/.test(between + text)) between += text;
-    else if (kind === "same") flush(), keep(text);
+    else if (kind === "same") (flush(), keep(text));
     else if (text) {
       gone += between + (kind === "gone" ? text : "");
       fresh += between + (kind === "new" ? text : "");

@@ -9,8 +9,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const AS_PROPERTY = new Set(["value", "checked", "disabled", "open", "selected", "indeterminate", "hidden"]);
 const ADDRESSES = new Set(["href", "src"]);
-const SAFE_ADDRESS =
-  /^(?:#|\.\/|blob:|data:image\/(?:png|jpeg|gif|webp|avif);base64,|data:audio\/[\w.+-]{1,40};base64,|https?:\/\/)/i;
+const SAFE_ADDRESS = /^(?:#|\.\/|blob:|data:image\/(?:png|jpeg|gif|webp|avif);base64,|data:audio\/[\w.+-]{1,40};base64,|https?:\/\/)/i;
 
 /** The description a node was last made from, by node. */
 const made = new WeakMap();
@@ -45,7 +44,7 @@ function patchChildren(parent, items, svg) {
   const wanted = new Set();
   for (const item of items) if (!isText(item) && item.key !== undefined) wanted.add(item.key);
   const kept = new Map();
-  for (let node = parent.firstChild; node; ) {
+  for (let node = parent.firstChild; node;) {
     const next = node.nextSibling;
     const key = made.get(node)?.key;
     if (key !== undefined) {

@@ -20,7 +20,12 @@ export function duration(seconds) {
 export function span(seconds) {
   const whole = Math.max(0, Math.round(seconds));
   if (whole < 60) return `${whole} s`;
-  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]; // prettier-ignore
+  const units = [
+    [86400, "d"],
+    [3600, "h"],
+    [60, "min"],
+    [1, "s"],
+  ];
   const first = units.findIndex(([size]) => whole >= size);
   const [size, name] = units[first];
   const [small, smallName] = units[first + 1];

@@ -42,5 +42,9 @@ const PATHS = {
 };
 
 export function icon(name, kind = "") {
-  return h("svg.icon", { class: kind, viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true", focusable: "false" }, h("path", { d: PATHS[name] ?? PATHS.dot }));
+  return h(
+    "svg.icon",
+    { class: kind, viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true", focusable: "false" },
+    h("path", { d: PATHS[name] ?? PATHS.dot }),
+  );
 }

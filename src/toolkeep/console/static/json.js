@@ -55,7 +55,11 @@ class Tree extends HTMLElement {
       open && [
         shown.map((key) => this.#node(value[key], key, `${path}/${key}`, depth + 1)),
         keys.length > most &&
-          h("button.quiet", { type: "button", onclick: () => this.#more(path, most) }, `show ${Math.min(PAGE, keys.length - most)} more of ${keys.length}`),
+          h(
+            "button.quiet",
+            { type: "button", onclick: () => this.#more(path, most) },
+            `show ${Math.min(PAGE, keys.length - most)} more of ${keys.length}`,
+          ),
       ],
     );
   }

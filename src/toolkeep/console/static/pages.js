@@ -38,7 +38,8 @@ export class Pages {
   /** These rows come into sight. */
   want(first, last) {
     for (let page = Math.floor(first / SIZE); page * SIZE < Math.min(last, this.items.length); page++)
-      if (this.items[page * SIZE]?.pending || this.items[Math.min(page * SIZE + SIZE, this.items.length) - 1]?.pending) this.#load(page, false);
+      if (this.items[page * SIZE]?.pending || this.items[Math.min(page * SIZE + SIZE, this.items.length) - 1]?.pending)
+        this.#load(page, false);
   }
 
   async #load(page, fresh) {
@@ -49,7 +50,8 @@ export class Pages {
     try {
       const answer = await get(`${path}${path.includes("?") ? "&" : "?"}offset=${page * SIZE}&limit=${SIZE}`);
       if (path !== this.#path || version !== this.#version) return; // another query since
-      if (fresh || answer.total !== this.items.length) this.items = Array.from({ length: answer.total }, (_, index) => (!fresh && this.items[index]) || { pending: true, index });
+      if (fresh || answer.total !== this.items.length)
+        this.items = Array.from({ length: answer.total }, (_, index) => (!fresh && this.items[index]) || { pending: true, index });
       answer[this.field].forEach((item, index) => (this.items[page * SIZE + index] = item));
       this.items = [...this.items];
       this.answer = answer;

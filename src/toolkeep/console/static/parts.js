@@ -14,9 +14,11 @@ export function verdictOf(call) {
     return { icon: "running", tone: "live", word: retrying ? `attempt ${call.attempt_count}` : "running", long: "Running" };
   }
   if (call.verdict === "ran") {
-    if (call.outcome === "tool error") return { icon: "toolerror", tone: "bad", word: "ran, error", long: "Ran, and the tool reports an error" };
+    if (call.outcome === "tool error")
+      return { icon: "toolerror", tone: "bad", word: "ran, error", long: "Ran, and the tool reports an error" };
     if (call.cached) return { icon: "ran", tone: "mute", word: "cached", long: "Answered from the cache" };
-    if (call.outcome && call.outcome !== "ok") return { icon: "toolerror", tone: "bad", word: `ran, ${call.outcome}`, long: `Ran: ${call.outcome}` };
+    if (call.outcome && call.outcome !== "ok")
+      return { icon: "toolerror", tone: "bad", word: `ran, ${call.outcome}`, long: `Ran: ${call.outcome}` };
     return { icon: "ran", tone: "good", word: "ran", long: "Ran" };
   }
   if (call.verdict === "did not run") return { icon: "notrun", tone: "calm", word: "did not run", long: "Did not run" };
@@ -53,7 +55,11 @@ export function tag(text, tone = "") {
 /** A list of names and values. Pairs without a value are left out. */
 export function facts(pairs) {
   const known = pairs.filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "" && pair[1] !== false);
-  return h("dl.facts", null, known.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+  return h(
+    "dl.facts",
+    null,
+    known.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
+  );
 }
 
 export function section(title, ...children) {
@@ -64,21 +70,35 @@ export function section(title, ...children) {
 export function errorBox(error, title = null) {
   return (
     error &&
-    h("div.error", null,
-      h("p.error-type", null, title, " ", h("code", null, line(error.type)), error.status && tag(`HTTP ${error.status}`), typeof error.code === "number" && tag(`code ${error.code}`)),
+    h(
+      "div.error",
+      null,
+      h(
+        "p.error-type",
+        null,
+        title,
+        " ",
+        h("code", null, line(error.type)),
+        error.status && tag(`HTTP ${error.status}`),
+        typeof error.code === "number" && tag(`code ${error.code}`),
+      ),
       h("div.message", null, block(error.message)),
-      error.rule && h("p.hint", null, "rule: ", line(error.rule, 300)))
-  ); // prettier-ignore
+      error.rule && h("p.hint", null, "rule: ", line(error.rule, 300)),
+    )
+  );
 }
 
 /** What a request of this page failed with. */
 export function problem(error) {
   return (
     error &&
-    h("div.error", { role: "alert" },
+    h(
+      "div.error",
+      { role: "alert" },
       h("div.message", null, block(error.message)),
-      error.remedy && h("p.remedy", null, line(error.remedy, 500)))
-  ); // prettier-ignore
+      error.remedy && h("p.remedy", null, line(error.remedy, 500)),
+    )
+  );
 }
 
 export function button(text, onclick, { name, kind = "", title, disabled } = {}) {
@@ -86,20 +106,41 @@ export function button(text, onclick, { name, kind = "", title, disabled } = {})
 }
 
 export function search({ value, label, oninput }) {
-  return h("label.search", null, icon("search"),
-    h("input", { id: "search", type: "search", value, placeholder: label, "aria-label": label, spellcheck: "false", autocomplete: "off", oninput: (event) => oninput(event.target.value) })); // prettier-ignore
+  return h(
+    "label.search",
+    null,
+    icon("search"),
+    h("input", {
+      id: "search",
+      type: "search",
+      value,
+      placeholder: label,
+      "aria-label": label,
+      spellcheck: "false",
+      autocomplete: "off",
+      oninput: (event) => oninput(event.target.value),
+    }),
+  );
 }
 
 /** One of several: `[[value, text], …]`. */
 export function choice({ label, value, options, onchange }) {
-  return h("select", { "aria-label": label, value: value ?? "", onchange: (event) => onchange(event.target.value) },
-    options.map(([each, text]) => h("option", { value: each }, text))); // prettier-ignore
+  return h(
+    "select",
+    { "aria-label": label, value: value ?? "", onchange: (event) => onchange(event.target.value) },
+    options.map(([each, text]) => h("option", { value: each }, text)),
+  );
 }
 
 /** Buttons of which one is pressed. */
 export function segments({ label, value, options, onchange }) {
-  return h("div.segments", { role: "group", "aria-label": label },
-    options.map(([each, text]) => h("button", { type: "button", "aria-pressed": String(each === value), onclick: () => onchange(each) }, text))); // prettier-ignore
+  return h(
+    "div.segments",
+    { role: "group", "aria-label": label },
+    options.map(([each, text]) =>
+      h("button", { type: "button", "aria-pressed": String(each === value), onclick: () => onchange(each) }, text),
+    ),
+  );
 }
 
 /** A table beside the details of one of its rows. On a narrow page the details cover the table. */
@@ -108,11 +149,22 @@ export function split(list, pane) {
 }
 
 export function pane(title, close, ...children) {
-  return h("article.detail", { "aria-label": "Details" },
-    h("header", null,
-      h("button.quiet.back", { type: "button", "aria-label": "Close the details", title: "close (Esc)", onclick: close }, icon("back"), icon("close")),
-      h("h2", null, title)),
-    h("div.scroll", { tabindex: 0, role: "group", "aria-label": "Details, scrollable" }, children)); // prettier-ignore
+  return h(
+    "article.detail",
+    { "aria-label": "Details" },
+    h(
+      "header",
+      null,
+      h(
+        "button.quiet.back",
+        { type: "button", "aria-label": "Close the details", title: "close (Esc)", onclick: close },
+        icon("back"),
+        icon("close"),
+      ),
+      h("h2", null, title),
+    ),
+    h("div.scroll", { tabindex: 0, role: "group", "aria-label": "Details, scrollable" }, children),
+  );
 }
 
 /** Waiting, failed, or what `show` makes of the value. */
@@ -126,12 +178,18 @@ let copied = null;
 /** A button that copies a text. */
 export function copy(text, words, redraw) {
   const done = copied === words;
-  return button(done ? "copied" : words, async () => {
-    await navigator.clipboard.writeText(typeof text === "function" ? text() : text).catch(() => copyBySelection(typeof text === "function" ? text() : text));
-    copied = words;
-    redraw();
-    setTimeout(() => ((copied = null), redraw()), 1500);
-  }, { name: done ? "ok" : "copy", kind: "small" }); // prettier-ignore
+  return button(
+    done ? "copied" : words,
+    async () => {
+      await navigator.clipboard
+        .writeText(typeof text === "function" ? text() : text)
+        .catch(() => copyBySelection(typeof text === "function" ? text() : text));
+      copied = words;
+      redraw();
+      setTimeout(() => ((copied = null), redraw()), 1500);
+    },
+    { name: done ? "ok" : "copy", kind: "small" },
+  );
 }
 
 /** For pages without the clipboard's permission. */

@@ -77,29 +77,42 @@ class Rows extends HTMLElement {
       return h(
         "div.row",
         {
-          key, role: "row", id: `${this.#id}-${first + offset}`, "aria-rowindex": first + offset + 2,
-          "aria-selected": String(key === selected), class: [key === active && "active", rowClass?.(item)].filter(Boolean).join(" "),
+          key,
+          role: "row",
+          id: `${this.#id}-${first + offset}`,
+          "aria-rowindex": first + offset + 2,
+          "aria-selected": String(key === selected),
+          class: [key === active && "active", rowClass?.(item)].filter(Boolean).join(" "),
           onclick: () => this.#choose(item),
         },
         fitting.map((column) => h("div", { role: "gridcell", class: column.class }, column.cell(item))),
       );
-    }); // prettier-ignore
+    });
     const at = items.findIndex((item) => keyOf(item) === active);
     update(this, [
       h(
         "div.grid",
         {
-          role: "grid", tabindex: 0, "aria-label": label, "aria-rowcount": items.length + 1,
+          role: "grid",
+          tabindex: 0,
+          "aria-label": label,
+          "aria-rowcount": items.length + 1,
           "aria-activedescendant": at >= first && at < last ? `${this.#id}-${at}` : null,
         },
-        h("div.head", { role: "rowgroup" },
-          h("div.row", { role: "row", "aria-rowindex": 1 },
-            fitting.map((column) => h("div", { role: "columnheader", class: column.class }, column.title)))),
+        h(
+          "div.head",
+          { role: "rowgroup" },
+          h(
+            "div.row",
+            { role: "row", "aria-rowindex": 1 },
+            fitting.map((column) => h("div", { role: "columnheader", class: column.class }, column.title)),
+          ),
+        ),
         items.length > 0 &&
           h("div.body", { role: "rowgroup", style: { height: `${items.length * height}px`, "--above": `${first * height}px` } }, rows),
       ),
       items.length === 0 && h("div.empty", null, empty ?? "Nothing here yet."),
-    ]); // prettier-ignore
+    ]);
   }
 
   #activeKey() {
@@ -118,8 +131,13 @@ class Rows extends HTMLElement {
     const page = Math.max(1, Math.floor(this.clientHeight / this.#height) - 2);
     const at = items.findIndex((item) => keyOf(item) === this.#activeKey());
     const to = {
-      ArrowDown: at + 1, ArrowUp: at < 0 ? 0 : at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: items.length - 1,
-    }[event.key]; // prettier-ignore
+      ArrowDown: at + 1,
+      ArrowUp: at < 0 ? 0 : at - 1,
+      PageDown: at + page,
+      PageUp: at - page,
+      Home: 0,
+      End: items.length - 1,
+    }[event.key];
     if (event.key === "Enter" && at >= 0) this.#choose(items[at]);
     else if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
     else {

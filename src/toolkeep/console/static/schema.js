@@ -16,7 +16,7 @@ const MOST_CHOICES = 500;
 const UNION = ["anyOf", "oneOf"];
 
 /** Resolve local references and merge `allOf`. Foreign references stay as they are: nothing is fetched. */
-export function resolve(schema, root, depth = 0) {
+function resolve(schema, root, depth = 0) {
   if (typeof schema !== "object" || schema === null || depth > 20) return {};
   let found = schema;
   if (typeof found.$ref === "string") {
@@ -52,7 +52,8 @@ function kindOf(schema) {
   if (Object.hasOwn(schema, "const")) return "fixed";
   if (Array.isArray(schema.enum) && schema.enum.length <= MOST_CHOICES) return "choice";
   if (UNION.some((word) => schema[word]?.length) || Array.isArray(schema.type)) return "union";
-  if (schema.type === "object" || (!schema.type && schema.properties)) return Object.keys(schema.properties ?? {}).length ? "object" : "raw";
+  if (schema.type === "object" || (!schema.type && schema.properties))
+    return Object.keys(schema.properties ?? {}).length ? "object" : "raw";
   if (schema.type === "array" || (!schema.type && (schema.items || schema.prefixItems))) return "array";
   return { string: "text", integer: "number", number: "number", boolean: "boolean", null: "fixed" }[schema.type] ?? "raw";
 }
@@ -77,11 +78,13 @@ function typeOf(schema) {
   if (schema.enum) return "enum";
   if (schema.type === "array") return schema.items?.type && typeof schema.items.type === "string" ? `${schema.items.type}[]` : "array";
   const type = Array.isArray(schema.type) ? schema.type.join(" | ") : schema.type;
-  return [type, schema.format].filter((part) => typeof part === "string").join(" · ") || (UNION.some((word) => schema[word]) ? "union" : "");
+  return (
+    [type, schema.format].filter((part) => typeof part === "string").join(" · ") || (UNION.some((word) => schema[word]) ? "union" : "")
+  );
 }
 
 /** The value that a form begins with: defaults, and what is required and can only be one thing. */
-export function initial(schema, root = schema, depth = 0) {
+function initial(schema, root = schema, depth = 0) {
   const found = resolve(schema, root);
   if (Object.hasOwn(found, "default")) return structuredClone(found.default);
   if (depth > DEEPEST) return undefined;
@@ -143,7 +146,10 @@ export class SchemaForm {
 
   /** What the form holds now at a path: events may come faster than the page is drawn. */
   at(path) {
-    return path.reduce((found, step) => (typeof found === "object" && found !== null && Object.hasOwn(found, step) ? found[step] : undefined), this.value);
+    return path.reduce(
+      (found, step) => (typeof found === "object" && found !== null && Object.hasOwn(found, step) ? found[step] : undefined),
+      this.value,
+    );
   }
 
   /** Replace the value at a path; undefined takes a property away. */
@@ -166,11 +172,16 @@ export class SchemaForm {
     return [
       Object.entries(schema.properties ?? {}).map(([name, property]) =>
         this.#field({
-          name, required: required.has(name), path: [...path, name], schema: resolve(property, this.root), depth: depth + 1,
+          name,
+          required: required.has(name),
+          path: [...path, name],
+          schema: resolve(property, this.root),
+          depth: depth + 1,
           value: Object.hasOwn(object, name) ? object[name] : undefined,
-        })),
+        }),
+      ),
       this.#problemsAt(path),
-    ]; // prettier-ignore
+    ];
   }
 
   #field(field) {
@@ -181,18 +192,35 @@ export class SchemaForm {
     return h(
       "div.field",
       { key: id, class: [nested && "nested", unset && "unset", this.#at(path).length && "wrong"].filter(Boolean).join(" ") },
-      h("div.label", null,
+      h(
+        "div.label",
+        null,
         h(nested ? "span.name" : "label.name", nested ? { id: `${id}-label` } : { for: id }, line(name)),
         h("span.type", null, line(typeOf(schema), 60)),
         required ? h("span.required", null, "required") : h("span.optional", null, unset ? "not sent" : ""),
-        !required && !unset &&
-          h("button.quiet.unset", { type: "button", "aria-label": `Do not send ${plain(name)}`, title: "do not send", onclick: () => this.#clear(path) }, icon("close"))),
+        !required &&
+          !unset &&
+          h(
+            "button.quiet.unset",
+            {
+              type: "button",
+              "aria-label": `Do not send ${plain(name)}`,
+              title: "do not send",
+              onclick: () => this.#clear(path),
+            },
+            icon("close"),
+          ),
+      ),
       schema.description && h("div.description", null, block(schema.description)),
       this.#control(field),
-      unset && Object.hasOwn(schema, "default") && h("p.hint", null, "default: ", h("code", null, line(JSON.stringify(schema.default), 80))),
-      typeof value === "string" && hasInvisible(value) && h("p.hint", null, icon("warn"), "it holds characters that are not visible: ", line(value, 200)),
+      unset &&
+        Object.hasOwn(schema, "default") &&
+        h("p.hint", null, "default: ", h("code", null, line(JSON.stringify(schema.default), 80))),
+      typeof value === "string" &&
+        hasInvisible(value) &&
+        h("p.hint", null, icon("warn"), "it holds characters that are not visible: ", line(value, 200)),
       !nested && this.#problemsAt(path),
-    ); // prettier-ignore
+    );
   }
 
   #clear(path) {
@@ -215,19 +243,38 @@ export class SchemaForm {
     if (!path.length) return [];
     const [place, parent] = [placeOf(path), placeOf(path.slice(0, -1))];
     const missing = `${parent && `${parent}: `}"${path.at(-1)}" is a required property`;
-    const found = this.problems.filter((problem) => problem === missing || (problem.startsWith(`${place}: `) && !/^"[^"]+" is a required property$/.test(problem.slice(place.length + 2))));
+    const found = this.problems.filter(
+      (problem) =>
+        problem === missing ||
+        (problem.startsWith(`${place}: `) && !/^"[^"]+" is a required property$/.test(problem.slice(place.length + 2))),
+    );
     for (const problem of found) this.placed.add(problem);
-    return found.filter((problem) => this.strict || problem !== missing).map((problem) => (problem === missing ? "is required" : problem.slice(place.length + 2)));
+    return found
+      .filter((problem) => this.strict || problem !== missing)
+      .map((problem) => (problem === missing ? "is required" : problem.slice(place.length + 2)));
   }
 
   #problemsAt(path) {
     const found = this.#at(path);
-    return found.length > 0 && h("p.problem", { id: `${idOf(path)}-problem` }, icon("warn"), found.slice(0, 3).map((problem) => line(problem)));
+    return (
+      found.length > 0 &&
+      h(
+        "p.problem",
+        { id: `${idOf(path)}-problem` },
+        icon("warn"),
+        found.slice(0, 3).map((problem) => line(problem)),
+      )
+    );
   }
 
   object(field) {
     if (field.value === undefined)
-      return h("button.add", { type: "button", onclick: () => field.change(initial(noDefault(field.schema), this.root) ?? {}) }, icon("plus"), "add");
+      return h(
+        "button.add",
+        { type: "button", onclick: () => field.change(initial(noDefault(field.schema), this.root) ?? {}) },
+        icon("plus"),
+        "add",
+      );
     return h("div.fields", { role: "group", "aria-labelledby": `${field.id}-label` }, this.#properties(field));
   }
 
@@ -236,36 +283,72 @@ export class SchemaForm {
     const of = (index) => resolve(schema.prefixItems?.[index] ?? schema.items ?? {}, this.root);
     const now = () => this.at(path) ?? [];
     const add = () => this.put(path, [...now(), initial(of(now().length), this.root) ?? blank(of(now().length))]);
-    return h("div.items", { role: "group", "aria-labelledby": `${id}-label` },
+    return h(
+      "div.items",
+      { role: "group", "aria-labelledby": `${id}-label` },
       items.map((item, index) =>
-        h("div.item", { key: index },
-          this.#field({ name: `${index}`, required: true, path: [...path, index], schema: of(index), value: item, depth: depth + 1 }),
-          h("button.quiet", { type: "button", "aria-label": `Remove item ${index}`, title: "remove", onclick: () => this.#remove(path, index) }, icon("close")))),
+        h(
+          "div.item",
+          { key: index },
+          this.#field({
+            name: `${index}`,
+            required: true,
+            path: [...path, index],
+            schema: of(index),
+            value: item,
+            depth: depth + 1,
+          }),
+          h(
+            "button.quiet",
+            { type: "button", "aria-label": `Remove item ${index}`, title: "remove", onclick: () => this.#remove(path, index) },
+            icon("close"),
+          ),
+        ),
+      ),
       h("button.add", { type: "button", onclick: add }, icon("plus"), "item"),
-      this.#problemsAt(path)); // prettier-ignore
+      this.#problemsAt(path),
+    );
   }
 
   /** Texts as typed belong to places, which move when an item goes. */
   #remove(path, index) {
     for (const id of this.state.keys()) if (id.startsWith(`${idOf(path)}-`)) this.state.delete(id);
-    this.put(path, (this.at(path) ?? []).filter((_, place) => place !== index));
+    this.put(
+      path,
+      (this.at(path) ?? []).filter((_, place) => place !== index),
+    );
   }
 
   union({ id, path, schema, value, change, depth }) {
     const found = variants(schema, this.root);
-    const chosen = this.state.get(id) ?? (value === undefined ? -1 : Math.max(0, found.findIndex((each) => fits(each.schema, value))));
+    const chosen =
+      this.state.get(id) ??
+      (value === undefined
+        ? -1
+        : Math.max(
+            0,
+            found.findIndex((each) => fits(each.schema, value)),
+          ));
     const choose = (index) => {
       for (const each of this.state.keys()) if (each.startsWith(`${id}-`)) this.state.delete(each);
       this.state.set(id, index);
       change(index < 0 ? undefined : (initial(noDefault(found[index].schema), this.root) ?? blank(found[index].schema)));
     };
     const part = found[chosen];
-    return h("div.union", null,
-      h("select", { id, "aria-labelledby": `${id}-label`, value: chosen, onchange: (event) => choose(Number(event.target.value)) },
+    return h(
+      "div.union",
+      null,
+      h(
+        "select",
+        { id, "aria-labelledby": `${id}-label`, value: chosen, onchange: (event) => choose(Number(event.target.value)) },
         h("option", { value: -1 }, "choose …"),
-        found.map((each, index) => h("option", { value: index }, plain(each.label, 80)))),
-      part && kindOf(part.schema) !== "fixed" && this.#control({ path, schema: { ...part.schema, title: undefined }, value, depth: depth + 1, id: `${id}-value` }),
-      this.#problemsAt(path)); // prettier-ignore
+        found.map((each, index) => h("option", { value: index }, plain(each.label, 80))),
+      ),
+      part &&
+        kindOf(part.schema) !== "fixed" &&
+        this.#control({ path, schema: { ...part.schema, title: undefined }, value, depth: depth + 1, id: `${id}-value` }),
+      this.#problemsAt(path),
+    );
   }
 }
 
@@ -288,28 +371,56 @@ const CONTROLS = {
   choice({ id, schema, value, change, described }) {
     const index = schema.enum.findIndex((each) => JSON.stringify(each) === JSON.stringify(value));
     const names = schema.enumNames ?? [];
-    return h("select", { id, ...described, value: index, onchange: (event) => change(schema.enum[event.target.value]) },
+    return h(
+      "select",
+      { id, ...described, value: index, onchange: (event) => change(schema.enum[event.target.value]) },
       h("option", { value: -1 }, "choose …"),
-      schema.enum.map((each, place) => h("option", { value: place }, plain(typeof (names[place] ?? each) === "string" ? (names[place] ?? each) : JSON.stringify(each))))); // prettier-ignore
+      schema.enum.map((each, place) =>
+        h("option", { value: place }, plain(typeof (names[place] ?? each) === "string" ? (names[place] ?? each) : JSON.stringify(each))),
+      ),
+    );
   },
   boolean({ id, value, change, described }) {
     const texts = { true: true, false: false };
-    return h("select", { id, ...described, value: String(value ?? ""), onchange: (event) => change(texts[event.target.value]) },
-      h("option", { value: "" }, "choose …"), h("option", { value: "true" }, "true"), h("option", { value: "false" }, "false")); // prettier-ignore
+    return h(
+      "select",
+      { id, ...described, value: String(value ?? ""), onchange: (event) => change(texts[event.target.value]) },
+      h("option", { value: "" }, "choose …"),
+      h("option", { value: "true" }, "true"),
+      h("option", { value: "false" }, "false"),
+    );
   },
   number({ id, schema, value, change, described }, form) {
     const typed = form.state.get(id) ?? (value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value));
-    const range = [schema.minimum !== undefined && `from ${schema.minimum}`, schema.maximum !== undefined && `to ${schema.maximum}`].filter(Boolean);
+    const range = [schema.minimum !== undefined && `from ${schema.minimum}`, schema.maximum !== undefined && `to ${schema.maximum}`].filter(
+      Boolean,
+    );
     const oninput = (event) => {
       const text = event.target.value;
       form.state.set(id, text);
       change(text.trim() === "" ? undefined : numberOf(text.trim()));
     };
-    return h("input", { id, ...described, type: "text", inputmode: "decimal", autocomplete: "off", value: typed, placeholder: range.join(" "), oninput });
+    return h("input", {
+      id,
+      ...described,
+      type: "text",
+      inputmode: "decimal",
+      autocomplete: "off",
+      value: typed,
+      placeholder: range.join(" "),
+      oninput,
+    });
   },
   text({ id, schema, value, change, described }) {
     const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
-    const common = { id, ...described, value: text, spellcheck: "false", autocomplete: "off", oninput: (event) => change(event.target.value) };
+    const common = {
+      id,
+      ...described,
+      value: text,
+      spellcheck: "false",
+      autocomplete: "off",
+      oninput: (event) => change(event.target.value),
+    };
     const placeholder = typeof schema.examples?.[0] === "string" ? `for example ${plain(schema.examples[0], 80)}` : "";
     const long = text.length > 60 || text.includes("\n") || schema.maxLength > 200 || /multiline|markdown|code/.test(schema.format ?? "");
     if (long) return h("textarea", { ...common, placeholder, rows: Math.min(12, 2 + text.split("\n").length) });
@@ -325,7 +436,15 @@ const CONTROLS = {
     };
     const label = path.length ? {} : { "aria-label": "Arguments as JSON" };
     return [
-      h("textarea.json", { id, ...label, value: typed, rows: Math.min(12, 2 + typed.split("\n").length), spellcheck: "false", placeholder: "JSON", oninput }),
+      h("textarea.json", {
+        id,
+        ...label,
+        value: typed,
+        rows: Math.min(12, 2 + typed.split("\n").length),
+        spellcheck: "false",
+        placeholder: "JSON",
+        oninput,
+      }),
       wrong && h("p.problem", null, icon("warn"), "not JSON yet, sent as a text: ", line(wrong)),
     ];
   },
@@ -361,12 +480,19 @@ function fits(schema, value) {
   if (type !== "object") return schema.type === type || (schema.type === "integer" && Number.isInteger(value));
   if (schema.type && schema.type !== "object") return false;
   return Object.entries(schema.properties ?? {}).every(([name, property]) =>
-    Object.hasOwn(property ?? {}, "const") ? JSON.stringify(property.const) === JSON.stringify(value[name]) : true);
+    Object.hasOwn(property ?? {}, "const") ? JSON.stringify(property.const) === JSON.stringify(value[name]) : true,
+  );
 }
 
 /** A path as the engine writes it. */
 function placeOf(path) {
-  return path.reduce((place, step) => (typeof step === "string" && /^[\p{L}_][\p{L}\p{N}_]*$/u.test(step) ? `${place}${place && "."}${step}` : `${place}[${typeof step === "string" ? `'${step}'` : step}]`), "");
+  return path.reduce(
+    (place, step) =>
+      typeof step === "string" && /^[\p{L}_][\p{L}\p{N}_]*$/u.test(step)
+        ? `${place}${place && "."}${step}`
+        : `${place}[${typeof step === "string" ? `'${step}'` : step}]`,
+    "",
+  );
 }
 
 function idOf(path) {

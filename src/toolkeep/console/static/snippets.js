@@ -10,14 +10,18 @@ const hex = (code, width) => code.toString(16).padStart(width, "0");
 
 /** JSON whose unusual characters are escapes. */
 export function safeJson(value, indent) {
-  return JSON.stringify(value, null, indent).replace(INVISIBLE, (found) => (found === "\n" ? found : [...Array(found.length).keys()].map((at) => `\\u${hex(found.charCodeAt(at), 4)}`).join("")));
+  return JSON.stringify(value, null, indent).replace(INVISIBLE, (found) =>
+    found === "\n" ? found : [...Array(found.length).keys()].map((at) => `\\u${hex(found.charCodeAt(at), 4)}`).join(""),
+  );
 }
 
 /** A word for POSIX shells; `$'…'` where it has characters that need an escape. */
-export function shell(word) {
+function shell(word) {
   if (/^[\w@%+=:,./-]+$/.test(word)) return word;
   if (!word.match(INVISIBLE)) return `'${word.replaceAll("'", `'\\''`)}'`;
-  const escaped = word.replace(/[\\']/g, "\\$&").replace(INVISIBLE, (found) => [...new TextEncoder().encode(found)].map((byte) => `\\x${hex(byte, 2)}`).join(""));
+  const escaped = word
+    .replace(/[\\']/g, "\\$&")
+    .replace(INVISIBLE, (found) => [...new TextEncoder().encode(found)].map((byte) => `\\x${hex(byte, 2)}`).join(""));
   return `$'${escaped}'`;
 }
 
@@ -27,7 +31,10 @@ function python(value) {
   if (typeof value === "boolean") return value ? "True" : "False";
   if (typeof value === "string") return JSON.stringify(value).replace(INVISIBLE, (found) => `\\U${hex(found.codePointAt(0), 8)}`);
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
-  if (typeof value === "object") return `{${Object.entries(value).map(([name, item]) => `${python(name)}: ${python(item)}`).join(", ")}}`;
+  if (typeof value === "object")
+    return `{${Object.entries(value)
+      .map(([name, item]) => `${python(name)}: ${python(item)}`)
+      .join(", ")}}`;
   return String(value);
 }
 
@@ -60,16 +67,30 @@ const isAddress = (target) => /^https?:\/\//.test(target ?? "");
 export function asCurl({ tool, args, target, era, version }) {
   if (!isAddress(target)) return null;
   const common = ["content-type: application/json", "accept: application/json, text/event-stream"];
-  const post = (headers, body) => [`curl -sS ${shell(target)}`, ...[...headers, ...common].map((header) => `  -H ${header.text ?? shell(header)}`), `  -d ${shell(safeJson(body))}`].join(" \\\n");
+  const post = (headers, body) =>
+    [
+      `curl -sS ${shell(target)}`,
+      ...[...headers, ...common].map((header) => `  -H ${header.text ?? shell(header)}`),
+      `  -d ${shell(safeJson(body))}`,
+    ].join(" \\\n");
   const protocol = /^\d{4}-\d\d-\d\d$/.test(version) ? version : "2025-11-25";
   const call = { jsonrpc: "2.0", id: 2, method: "tools/call", params: { name: tool, arguments: args } };
   const client = { name: "curl", version: "1" };
   if (era === "modern") {
     const prefix = "io.modelcontextprotocol/";
-    call.params._meta = { [`${prefix}protocolVersion`]: protocol, [`${prefix}clientInfo`]: client, [`${prefix}clientCapabilities`]: {} };
+    call.params._meta = {
+      [`${prefix}protocolVersion`]: protocol,
+      [`${prefix}clientInfo`]: client,
+      [`${prefix}clientCapabilities`]: {},
+    };
     return post([`mcp-protocol-version: ${protocol}`, "mcp-method: tools/call", `mcp-name: ${headerValue(tool)}`], call);
   }
-  const initialize = { jsonrpc: "2.0", id: 1, method: "initialize", params: { protocolVersion: protocol, capabilities: {}, clientInfo: client } };
+  const initialize = {
+    jsonrpc: "2.0",
+    id: 1,
+    method: "initialize",
+    params: { protocolVersion: protocol, capabilities: {}, clientInfo: client },
+  };
   const session = [SESSION, `mcp-protocol-version: ${protocol}`];
   return [
     `SESSION=$(${post([], initialize)} -D - -o /dev/null | tr -d '\\r' | awk 'tolower($1) == "mcp-session-id:" {print $2}')`,

@@ -13,13 +13,28 @@ const STEP = 60_000; // characters that each "show more" adds
 const MOST = 400_000; // characters that the page shows of one text
 
 const INVISIBLE =
-  // eslint-disable-next-line no-control-regex
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 const NAMES = {
-  0x1b: "ESC", 0x0d: "CR", 0x00: "NUL", 0x07: "BEL", 0x08: "BS", 0xad: "SHY", 0x200b: "ZWSP", 0x200e: "LRM", 0x200f: "RLM",
-  0x202a: "LRE", 0x202b: "RLE", 0x202c: "PDF", 0x202d: "LRO", 0x202e: "RLO", 0x2066: "LRI", 0x2067: "RLI", 0x2068: "FSI",
-  0x2069: "PDI", 0xfeff: "BOM",
-}; // prettier-ignore
+  0x1b: "ESC",
+  0x0d: "CR",
+  0x00: "NUL",
+  0x07: "BEL",
+  0x08: "BS",
+  0xad: "SHY",
+  0x200b: "ZWSP",
+  0x200e: "LRM",
+  0x200f: "RLM",
+  0x202a: "LRE",
+  0x202b: "RLE",
+  0x202c: "PDF",
+  0x202d: "LRO",
+  0x202e: "RLO",
+  0x2066: "LRI",
+  0x2067: "RLI",
+  0x2068: "FSI",
+  0x2069: "PDI",
+  0xfeff: "BOM",
+};
 
 const numberOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 const nameOf = (character) => NAMES[character.codePointAt(0)] ?? numberOf(character);

@@ -16,7 +16,12 @@ import { state } from "./state.js";
 import { block, line } from "./text.js";
 import { card } from "./view-questions.js";
 
-const KINDS = [["tools", "Tools"], ["prompts", "Prompts"], ["resources", "Resources"], ["templates", "Templates"]]; // prettier-ignore
+const KINDS = [
+  ["tools", "Tools"],
+  ["prompts", "Prompts"],
+  ["resources", "Resources"],
+  ["templates", "Templates"],
+];
 const CHECK_AFTER = 200; // milliseconds after the last key
 const MOST_RUNS = 20;
 
@@ -38,25 +43,37 @@ export function view(route) {
     ],
     body: split(
       [
-        !state.allowed && h("p.banner.warn", null, icon("lock"), "This console may only look. Start it with --allow-calls to call from here."),
+        !state.allowed &&
+          h("p.banner.warn", null, icon("lock"), "This console may only look. Start it with --allow-calls to call from here."),
         problem(list.error),
-        h("div.table.tall", null, rows({
-          label: `${kind} to try`, items: list.items, keyOf: keyOfItem, selected: route.arg || null, onrange: (first, last) => list.want(first, last),
-          columns: [{ title: kind, width: "1fr", class: "two", cell: nameCell }],
-          onselect: (item) => !item.pending && go("try", keyOfItem(item), { kind }),
-          empty: list.answer ? "Nothing matches." : "Loading …",
-        })),
+        h(
+          "div.table.tall",
+          null,
+          rows({
+            label: `${kind} to try`,
+            items: list.items,
+            keyOf: keyOfItem,
+            selected: route.arg || null,
+            onrange: (first, last) => list.want(first, last),
+            columns: [{ title: kind, width: "1fr", class: "two", cell: nameCell }],
+            onselect: (item) => !item.pending && go("try", keyOfItem(item), { kind }),
+            empty: list.answer ? "Nothing matches." : "Loading …",
+          }),
+        ),
       ],
       route.arg && desk(kind, route.arg),
     ),
-  }; // prettier-ignore
+  };
 }
 
 const keyOfItem = (item) => (item.pending ? `pending-${item.index}` : item.name);
 
 function nameCell(item) {
   if (item.pending) return h("span.mute", null, "…");
-  return [h("span.name", null, line(item.name, 140)), h("span.mute", null, line(item.description || item.uri || item.uri_template || item.title || "", 160))];
+  return [
+    h("span.name", null, line(item.name, 140)),
+    h("span.mute", null, line(item.description || item.uri || item.uri_template || item.title || "", 160)),
+  ];
 }
 
 /** Open the reading of a resource, from a link in a result. */
@@ -81,7 +98,11 @@ function desk(kind, name) {
   }
   if (ui.given?.uri) return reading({ uri: ui.given.uri, server: ui.given.server }, close);
   const entry = loaded(`item?${new URLSearchParams({ kind, name })}`, state.revision);
-  return pane(line(name, 160), close, awaited(entry, (item) => (kind === "resources" || kind === "templates" ? resource(item) : callable(item))));
+  return pane(
+    line(name, 160),
+    close,
+    awaited(entry, (item) => (kind === "resources" || kind === "templates" ? resource(item) : callable(item))),
+  );
 }
 
 function callable(item) {
@@ -96,34 +117,80 @@ function callable(item) {
   }
   open.form.problems = open.problems;
   return [
-    h("div.about", null, hints(item), (definition.description ?? item.description) && h("div.description", null, block(definition.description ?? item.description))),
-    open.kind === "tools" && h("div.mode", null, segments({ label: "How to enter the arguments", value: ui.raw === null ? "form" : "json", options: [["form", "Form"], ["json", "JSON"]], onchange: setMode })),
-    h("form", { onsubmit: (event) => (event.preventDefault(), start()), onkeydown: (event) => (event.ctrlKey || event.metaKey) && event.key === "Enter" && start() },
+    h(
+      "div.about",
+      null,
+      hints(item),
+      (definition.description ?? item.description) && h("div.description", null, block(definition.description ?? item.description)),
+    ),
+    open.kind === "tools" &&
+      h(
+        "div.mode",
+        null,
+        segments({
+          label: "How to enter the arguments",
+          value: ui.raw === null ? "form" : "json",
+          options: [
+            ["form", "Form"],
+            ["json", "JSON"],
+          ],
+          onchange: setMode,
+        }),
+      ),
+    h(
+      "form",
+      {
+        onsubmit: (event) => (event.preventDefault(), start()),
+        onkeydown: (event) => (event.ctrlKey || event.metaKey) && event.key === "Enter" && start(),
+      },
       ui.raw === null ? open.form.view() : rawField(),
       general(),
-      submit(open.kind === "tools" ? "Call" : "Get the prompt")),
+      submit(open.kind === "tools" ? "Call" : "Get the prompt"),
+    ),
     outcome(),
-  ]; // prettier-ignore
+  ];
 }
 
 export function hints(item) {
-  return h("p.hints", null,
-    item.read_only && tag("read only", "good"), item.idempotent && tag("idempotent", "good"),
-    !item.read_only && item.destructive && tag("may destroy", "warn"), item.open_world && tag("open world"),
-    item.stale && tag("stale", "warn"), (item.tags ?? []).map((each) => tag(each))); // prettier-ignore
+  return h(
+    "p.hints",
+    null,
+    item.read_only && tag("read only", "good"),
+    item.idempotent && tag("idempotent", "good"),
+    !item.read_only && item.destructive && tag("may destroy", "warn"),
+    item.open_world && tag("open world"),
+    item.stale && tag("stale", "warn"),
+    (item.tags ?? []).map((each) => tag(each)),
+  );
 }
 
 function promptSchema(item) {
   const given = item.arguments ?? [];
-  const properties = Object.fromEntries(given.map(({ name, description }) => [name, { type: "string", ...(description && { description }) }]));
-  return { type: "object", properties, required: given.filter((each) => each.required).map((each) => each.name), additionalProperties: false };
+  const properties = Object.fromEntries(
+    given.map(({ name, description }) => [name, { type: "string", ...(description && { description }) }]),
+  );
+  return {
+    type: "object",
+    properties,
+    required: given.filter((each) => each.required).map((each) => each.name),
+    additionalProperties: false,
+  };
 }
 
 function rawField() {
   const wrong = problemOf(ui.raw);
-  return h("div.field", null,
-    h("textarea.json.whole", { "aria-label": "Arguments as JSON", value: ui.raw, rows: Math.min(24, 4 + ui.raw.split("\n").length), spellcheck: "false", oninput: (event) => ((ui.raw = event.target.value), changed()) }),
-    wrong && h("p.problem", null, icon("warn"), line(wrong))); // prettier-ignore
+  return h(
+    "div.field",
+    null,
+    h("textarea.json.whole", {
+      "aria-label": "Arguments as JSON",
+      value: ui.raw,
+      rows: Math.min(24, 4 + ui.raw.split("\n").length),
+      spellcheck: "false",
+      oninput: (event) => ((ui.raw = event.target.value), changed()),
+    }),
+    wrong && h("p.problem", null, icon("warn"), line(wrong)),
+  );
 }
 
 function setMode(mode) {
@@ -136,20 +203,63 @@ function setMode(mode) {
 }
 
 function general() {
-  return h("div.general", null,
-    h("label", null, h("span", null, "as principal"), h("input", { value: ui.principal, placeholder: "none", autocomplete: "off", oninput: (event) => ((ui.principal = event.target.value), redraw()) })),
-    open.kind === "tools" && h("label", null, h("span", null, "timeout, seconds"), h("input", { value: ui.timeout, inputmode: "decimal", placeholder: "as configured", oninput: (event) => ((ui.timeout = event.target.value), redraw()) }))); // prettier-ignore
+  return h(
+    "div.general",
+    null,
+    h(
+      "label",
+      null,
+      h("span", null, "as principal"),
+      h("input", {
+        value: ui.principal,
+        placeholder: "none",
+        autocomplete: "off",
+        oninput: (event) => ((ui.principal = event.target.value), redraw()),
+      }),
+    ),
+    open.kind === "tools" &&
+      h(
+        "label",
+        null,
+        h("span", null, "timeout, seconds"),
+        h("input", {
+          value: ui.timeout,
+          inputmode: "decimal",
+          placeholder: "as configured",
+          oninput: (event) => ((ui.timeout = event.target.value), redraw()),
+        }),
+      ),
+  );
 }
 
 function submit(word) {
   const other = ui.raw === null ? (open.form?.unplaced() ?? []) : problemOf(ui.raw) ? [] : open.problems;
   return [
-    other.length > 0 && h("ul.problem-list", null, other.slice(0, 5).map((each, index) => h("li.problem", { key: index }, icon("warn"), line(each, 300)))),
-    h("div.actions.submit", null,
-      h("button.primary", { type: "submit", disabled: !state.allowed || Boolean(open.run?.busy) || (ui.raw !== null && Boolean(problemOf(ui.raw))) }, icon("play"), h("span", null, open.run?.busy ? "running …" : word)),
-      open.problems.length ? h("span.warn-text", { role: "status" }, `${open.problems.length === 1 ? "1 problem" : `${open.problems.length} problems`}: the engine would not send this.`) : h("span.mute", null, "Ctrl+Enter")),
+    other.length > 0 &&
+      h(
+        "ul.problem-list",
+        null,
+        other.slice(0, 5).map((each, index) => h("li.problem", { key: index }, icon("warn"), line(each, 300))),
+      ),
+    h(
+      "div.actions.submit",
+      null,
+      h(
+        "button.primary",
+        { type: "submit", disabled: !state.allowed || Boolean(open.run?.busy) || (ui.raw !== null && Boolean(problemOf(ui.raw))) },
+        icon("play"),
+        h("span", null, open.run?.busy ? "running …" : word),
+      ),
+      open.problems.length
+        ? h(
+            "span.warn-text",
+            { role: "status" },
+            `${open.problems.length === 1 ? "1 problem" : `${open.problems.length} problems`}: the engine would not send this.`,
+          )
+        : h("span.mute", null, "Ctrl+Enter"),
+    ),
     problem(open.error),
-  ]; // prettier-ignore
+  ];
 }
 
 function changed() {
@@ -195,7 +305,8 @@ async function start() {
   redraw();
   try {
     if (mine.kind === "tools") run.id = (await postText("call", body(mine.name, options))).id;
-    else if (mine.kind === "prompts") run.answer = (await post("prompt", { name: mine.name, arguments: mine.form.value, ...options })).result;
+    else if (mine.kind === "prompts")
+      run.answer = (await post("prompt", { name: mine.name, arguments: mine.form.value, ...options })).result;
     else run.answer = (await post("resource", { uri: mine.uri, ...(mine.server && { server: mine.server }), ...options })).result;
   } catch (error) {
     run.error = error;
@@ -213,9 +324,27 @@ function outcome() {
   return [
     run && h("div.outcome", { key: run.key }, outcomeOf(run)),
     earlier.length > 0 &&
-      section("Earlier here", h("ul.plain", null, earlier.slice(0, 8).map((each) => h("li", { key: each.key },
-        button("repeat", () => repeat(each), { name: "reload", kind: "small", disabled: Boolean(run?.busy) }), " ", stateOf(each), " ", h("span.mute", null, ago(each.at)), " ", h("code", null, line(JSON.stringify(each.args), 80)))))),
-  ]; // prettier-ignore
+      section(
+        "Earlier here",
+        h(
+          "ul.plain",
+          null,
+          earlier.slice(0, 8).map((each) =>
+            h(
+              "li",
+              { key: each.key },
+              button("repeat", () => repeat(each), { name: "reload", kind: "small", disabled: Boolean(run?.busy) }),
+              " ",
+              stateOf(each),
+              " ",
+              h("span.mute", null, ago(each.at)),
+              " ",
+              h("code", null, line(JSON.stringify(each.args), 80)),
+            ),
+          ),
+        ),
+      ),
+  ];
 }
 
 function repeat(run) {
@@ -233,29 +362,66 @@ function stateOf(run) {
 
 function outcomeOf(run) {
   if (run.error) return problem(run.error);
-  if (!run.id) return run.busy ? h("p.empty", null, "Waiting for the server …") : section([`Answer`, h("span.mute", null, ` after ${duration(run.took)}`)], result(run.answer, (uri) => openResource(uri, null)));
+  if (!run.id)
+    return run.busy
+      ? h("p.empty", null, "Waiting for the server …")
+      : section(
+          [`Answer`, h("span.mute", null, ` after ${duration(run.took)}`)],
+          result(run.answer, (uri) => openResource(uri, null)),
+        );
   const call = state.calls.get(run.id);
   if (!call) return h("p.empty", null, run.busy ? "Sending …" : "This call is no longer kept.");
   if (call.state === "ended") run.busy = false;
   const found = verdictOf(call);
   const questions = state.questions.filter((question) => question.call === run.id);
   return [
-    h("div.hero", { class: found.tone, role: "status" },
-      h("p.verdict", { class: found.tone }, icon(found.icon, found.tone === "live" ? "turning" : ""), h("span", null, found.long), call.duration !== null && h("span.mute", null, ` in ${duration(call.duration)}`)),
-      call.state === "running" ? progressOf(call) : h("p.reason", null, line(call.reason, 500))),
+    h(
+      "div.hero",
+      { class: found.tone, role: "status" },
+      h(
+        "p.verdict",
+        { class: found.tone },
+        icon(found.icon, found.tone === "live" ? "turning" : ""),
+        h("span", null, found.long),
+        call.duration !== null && h("span.mute", null, ` in ${duration(call.duration)}`),
+      ),
+      call.state === "running" ? progressOf(call) : h("p.reason", null, line(call.reason, 500)),
+    ),
     questions.map((question) => card(question)),
-    h("div.actions", null,
+    h(
+      "div.actions",
+      null,
       call.state === "running" && button("Cancel", () => report(() => post(`calls/${run.id}/cancel`)), { name: "stop", kind: "small" }),
-      button("All about this call", () => go("calls", run.id), { name: "calls", kind: "small" })),
+      button("All about this call", () => go("calls", run.id), { name: "calls", kind: "small" }),
+    ),
     errorBox(call.error),
-    call.state === "ended" && awaited(loaded(`calls/${run.id}?values=1`, "ended"), (whole) => whole.result !== null && whole.result !== undefined && section("Result", result(whole.result, (uri) => openResource(uri, call.server)))),
-  ]; // prettier-ignore
+    call.state === "ended" &&
+      awaited(
+        loaded(`calls/${run.id}?values=1`, "ended"),
+        (whole) =>
+          whole.result !== null &&
+          whole.result !== undefined &&
+          section(
+            "Result",
+            result(whole.result, (uri) => openResource(uri, call.server)),
+          ),
+      ),
+  ];
 }
 
 function progressOf(call) {
   const { fraction, message, progress } = call.progress ?? {};
   if (!call.progress) return h("p.reason", null, "Waiting for the result …");
-  return h("p.reason", null, h("progress", fraction === null || fraction === undefined ? { "aria-label": "progress" } : { max: 1, value: fraction, "aria-label": "progress" }), " ", line(message ?? progress, 200));
+  return h(
+    "p.reason",
+    null,
+    h(
+      "progress",
+      fraction === null || fraction === undefined ? { "aria-label": "progress" } : { max: 1, value: fraction, "aria-label": "progress" },
+    ),
+    " ",
+    line(message ?? progress, 200),
+  );
 }
 
 // -- resources ----------------------------------------------------------------------------------
@@ -276,12 +442,24 @@ function readForm(address, server, template) {
   open.uri ??= address;
   open.server = server;
   return [
-    h("form", { onsubmit: (event) => (event.preventDefault(), start()) },
-      h("div.field", null,
+    h(
+      "form",
+      { onsubmit: (event) => (event.preventDefault(), start()) },
+      h(
+        "div.field",
+        null,
         h("div.label", null, h("label.name", { for: "uri" }, "URI"), template && h("span.type", null, "fill in what stands in braces")),
-        h("input.mono", { id: "uri", value: open.uri, spellcheck: "false", autocomplete: "off", oninput: (event) => ((open.uri = event.target.value), redraw()) })),
+        h("input.mono", {
+          id: "uri",
+          value: open.uri,
+          spellcheck: "false",
+          autocomplete: "off",
+          oninput: (event) => ((open.uri = event.target.value), redraw()),
+        }),
+      ),
       general(),
-      submit("Read")),
+      submit("Read"),
+    ),
     outcome(),
-  ]; // prettier-ignore
+  ];
 }
