@@ -530,6 +530,20 @@ def test_a_question_is_answered_on_the_page(page: Page, world: World):
     assert answers == {"action": "accept", "content": {"room": "double", "nights": 2}}
 
 
+def test_a_person_answers_in_place_of_a_model(page: Page, world: World):
+    message = {"role": "user", "content": {"type": "text", "text": "Summarize the order."}}
+    params = {"messages": [message], "maxTokens": 50}
+    requests = {"who": {"method": "sampling/createMessage", "params": params}}
+    asking = world.begin(world.watch("shop.ask", {"requests": requests}))
+    go(page, "#/questions")
+    card = page.locator(".card")
+    expect(card).to_contain_text("Summarize the order.")
+    card.get_by_label("Answer in place of the model").fill("Seven apples.")
+    card.get_by_role("button", name="Send", exact=True).click()
+    answer = asking.result(10).data["answers"][0]["who"]
+    assert answer["content"] == {"type": "text", "text": "Seven apples."}
+
+
 def test_latency_and_calls_per_second_have_charts(page: Page, world: World):
     for number in range(20):
         world.call("shop.add", {"a": number, "b": 1})
@@ -624,6 +638,9 @@ def test_axe_finds_nothing_serious_in_any_view(browser: Browser, world: World, t
     context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=theme)
     page = open_page(context, world)
     page.evaluate(AXE.read_text("utf-8"))
+    page.evaluate("document.body.append(document.createElement('img'))")
+    assert "image-alt" in str(serious(page))  # it does look
+    page.evaluate("document.body.lastChild.remove()")
     page.keyboard.press("?")
     page.get_by_role("dialog").wait_for()
     found = {"#help": serious(page)}

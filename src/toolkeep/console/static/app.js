@@ -210,7 +210,7 @@ function process() {
       "p",
       { title: "This page shows one process, and no other." },
       h("b", null, line(program ?? "this process", 40)),
-      h("span", null, `process ${pid}, up since `, ago(started)),
+      h("span", null, `process ${pid}, up for `, ago(started, "")),
       h("span", null, line(state.summary, 80)),
       h("span", null, `toolkeep ${version ?? ""}`),
     ),

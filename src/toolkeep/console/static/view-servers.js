@@ -48,7 +48,7 @@ function problems() {
             null,
             health(server.health),
             h("b.name", null, line(server.name, 60)),
-            server.since && h("span.mute", null, "since ", ago(server.since)),
+            server.since && h("span.mute", null, "for ", ago(server.since, "")),
           ),
           (server.error ?? server.last_error) && h("p.message", null, line((server.error ?? server.last_error).message, 260)),
           server.remedy && h("p.remedy", null, icon("out"), line(server.remedy, 300)),
@@ -119,7 +119,7 @@ const COLUMNS = [
     class: "two",
     cell: (server) => [
       health(server.health),
-      tripped(server) ? breaker(server) : h("span.mute", null, server.since ? ["since ", ago(server.since)] : server.state),
+      tripped(server) ? breaker(server) : h("span.mute", null, server.since ? ["for ", ago(server.since, "")] : server.state),
     ],
   },
   {
@@ -269,7 +269,7 @@ function details(server) {
 }
 
 function heroText(server) {
-  if (server.health === "healthy") return ["It answers", server.since ? [", since ", ago(server.since)] : "", "."];
+  if (server.health === "healthy") return ["It answers", server.since ? [", healthy for ", ago(server.since, "")] : "", "."];
   const error = server.error ?? server.last_error;
   return error ? line(error.message, 400) : "It was not checked yet.";
 }
