@@ -17,7 +17,7 @@ from toolkeep._transport import shared_program
 from toolkeep.config import ServerSpec
 from toolkeep.errors import CallOutcomeUnknown, CallRejected, ConfigError, Delivery
 from toolkeep.events import Changed, Event, InputNeeded, Progress, ServerNotification
-from toolkeep.state import MemoryStore
+from toolkeep.state import MemoryStore, shared
 from toolkeep.testing import Behaviour, Rule, ScriptedServer
 from toolkeep.testing.scripted import ScriptedProgram
 
@@ -26,6 +26,15 @@ BOUND = 30.0
 OWNER = Path(__file__).with_name("program_owner.py")
 
 every_era = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes notice sooner that another one has ended. `test_drain` keeps the times."""
+    monkeypatch.setattr(shared, "LEASE_TTL", 1.5)
+    monkeypatch.setattr(shared_program, "SILENCE", 1.5)
+    monkeypatch.setattr(shared_program, "POLL", 0.2)
+    monkeypatch.setattr(shared_program, "LATE", 0.05)
 
 
 @asynccontextmanager
@@ -228,7 +237,7 @@ async def owner_process(store: str) -> AsyncIterator[tuple[ScriptedProgram, Any,
     """A program that another process runs, that process, and a runtime that forwards to it."""
     async with ScriptedServer.stdio() as server:
         spec, pipe = spec_of(server), asyncio.subprocess.PIPE
-        command = sys.executable, str(OWNER), store, json.dumps(spec)
+        command = sys.executable, str(OWNER), store, json.dumps(spec), str(shared.LEASE_TTL)
         owner = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
         try:
             async with asyncio.timeout(BOUND):
@@ -264,10 +273,13 @@ async def test_when_the_owner_is_killed_only_calls_in_flight_are_unknown(own_sto
         assert (await server.executions("next"), await server.starts()) == (1, 2)
 
 
-async def test_a_call_after_the_owner_was_killed_is_made_by_the_next_owner(tmp_path: Path):
+async def test_a_call_after_the_owner_was_killed_is_made_by_the_next_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shared_program, "FRESH", 0.0)  # what was heard of it counts no longer
+    monkeypatch.setattr(shared_program, "KNOCK_TIMEOUT", 0.5)
     async with owner_process(f"sqlite://{tmp_path}/state/store.db") as (server, owner, other):
         owner.kill()
-        await asyncio.sleep(shared_program.FRESH)  # what was heard of the owner counts no longer
         assert (await other.call("kit.record", {"key": "one"})).success
         assert (await server.executions("one"), await server.starts()) == (1, 2)
 
@@ -280,8 +292,11 @@ async def test_an_owner_that_loses_the_store_stops_the_program(own_store: Server
             async with asyncio.timeout(BOUND):
                 while await server.processes():
                     await asyncio.sleep(0.02)
-            for runtime in (owner, other):
-                told = await failure_of(runtime.call("kit.record", {"key": "lost"}, timeout=1.0))
+            lost = [
+                failure_of(runtime.call("kit.record", {"key": "lost"}, timeout=0.5))
+                for runtime in (owner, other)
+            ]
+            for told in await asyncio.gather(*lost):
                 assert told.delivery is Delivery.NOT_SENT
         finally:
             own_store.resume()

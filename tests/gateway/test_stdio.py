@@ -16,7 +16,7 @@ from mcp.client.stdio import stdio_client
 
 from tests.engine.helpers_rounds import ELICIT
 from toolkeep import Runtime
-from toolkeep.gateway import CLIENT_ANSWERS, Gateway
+from toolkeep.gateway import CLIENT_ANSWERS, Gateway, stdio
 from toolkeep.gateway.stdio import serve_stdio
 from toolkeep.testing import ScriptedServer
 
@@ -270,7 +270,10 @@ async def test_more_requests_than_allowed_are_refused(kit: ScriptedServer):
         assert {(await pipe.receive())["id"] for _ in range(2)} == {1, 2}
 
 
-async def test_the_end_of_the_input_ends_running_calls(kit: ScriptedServer):
+async def test_the_end_of_the_input_ends_running_calls(
+    kit: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(stdio, "END_GRACE", 0.1)
     async with served(kit) as (pipe, serving):
         await pipe.initialize()
         pipe.send(
@@ -297,7 +300,10 @@ async def test_requests_before_the_end_of_the_input_are_answered(kit: ScriptedSe
         await serving
 
 
-async def test_a_handshake_does_not_wait_for_a_server_that_is_slow_to_open():
+async def test_a_handshake_does_not_wait_for_a_server_that_is_slow_to_open(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(stdio, "OPEN_WITHIN", 0.2)
     async with (
         ScriptedServer.local(era="legacy", initialize_delay=6.0) as slow,
         served(slow) as (pipe, _),

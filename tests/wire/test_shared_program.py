@@ -1,23 +1,34 @@
-"""Requests that are forwarded to the owner of a program, over channels that lose messages."""
+"""Requests that are forwarded to the owner of a program, over channels that lose, double and delay
+messages."""
 
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 
+from tests.wire.helpers_stdio import ECHO, STUCK, TOOLS, spec_of
 from toolkeep._rules.classify import FaultKind
 from toolkeep._transport import shared_program
-from toolkeep._transport.base import NO_HEADERS, Attempt, ErrorReply, WireFault
+from toolkeep._transport.base import NO_HEADERS, Attempt, ErrorReply, Transport, WireFault
+from toolkeep._transport.factory import create_transport_factory
+from toolkeep._transport.forwarding import SharedProgramFactory
 from toolkeep._transport.jsonrpc import RpcExchange
 from toolkeep._transport.shared_program import ProgramIdentity, SharedProgram
-from toolkeep.config import ServerSpec
-from toolkeep.errors import ServerUnavailable, StoreUnavailable
-from toolkeep.state import MemoryStore
-from toolkeep.state.shared import SharedState
+from toolkeep.config import ServerSpec, Timeouts
+from toolkeep.errors import (
+    CallOutcomeUnknown,
+    Delivery,
+    Failure,
+    FailureKind,
+    ServerUnavailable,
+    StoreUnavailable,
+)
+from toolkeep.state import Lease, MemoryStore, shared
+from toolkeep.state.shared import SharedState, name_of
 
 pytestmark = [pytest.mark.requirement("W8"), pytest.mark.timeout(30)]
 
@@ -25,24 +36,65 @@ SPEC = ServerSpec(name="kit", command="program", replicas="owner")
 ADA = ProgramIdentity("principal:ada", "ada")
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was lost is asked for sooner, and the end of a process takes less time."""
+    monkeypatch.setattr(shared_program, "POLL", 0.1)
+    monkeypatch.setattr(shared_program, "LATE", 0.05)
+
+
 class LossyStore(MemoryStore):
-    """Loses the messages that are to be lost, each once."""
+    """Loses the messages that are to be lost, and doubles those to be doubled, each once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.to_lose: list[str] = []
+        self.to_double: list[str] = []
         self.sent: list[dict[str, Any]] = []
-        self.is_down = False
+        self.delay = 0.0
+        """Seconds that a message takes."""
+        self.cut_off = ""
+        """No message of this process arrives."""
+        self.is_down = self.has_dropped_leases = False
+        self.is_putting, self.may_put = asyncio.Event(), asyncio.Event()
+        self.may_put.set()
 
-    async def publish(self, channel: str, message: bytes) -> None:
+    def _check(self) -> None:
         if self.is_down:
             raise StoreUnavailable("it is down", store="lossy")
+
+    async def publish(self, channel: str, message: bytes) -> None:
+        self._check()
+        await asyncio.sleep(self.delay)
         found = json.loads(message)
         self.sent.append({"channel": channel, **found})
+        if found["by"] == self.cut_off:
+            return
         if found["op"] in self.to_lose:
             self.to_lose.remove(found["op"])
-        else:
+            return
+        await super().publish(channel, message)
+        if found["op"] in self.to_double:
+            self.to_double.remove(found["op"])
             await super().publish(channel, message)
+
+    @asynccontextmanager
+    async def subscribe(self, channel: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        self._check()
+        async with super().subscribe(channel) as messages:
+            yield messages
+
+    async def put(self, key: str, value: bytes, **options: Any) -> int | None:
+        self.is_putting.set()
+        await self.may_put.wait()
+        return await super().put(key, value, **options)
+
+    async def renew(self, lease: Lease, ttl: float) -> bool:
+        return not self.has_dropped_leases and await super().renew(lease, ttl)
+
+    def count(self, op: str) -> int:
+        """How often such a message was sent."""
+        return sum(one["op"] == op for one in self.sent)
 
 
 class Member:
@@ -66,15 +118,25 @@ class Member:
 class Client:
     """Answers what the program asks."""
 
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.notified: list[tuple[str, Any]] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
     async def on_request(
         self, method: str, params: Mapping[str, Any] | None, attempt: Attempt
     ) -> Mapping[str, Any]:
+        self.asked.append(method)
+        await self.may_answer.wait()
         if method == "roots/list":
             raise ErrorReply(-32601, "no roots")
+        if method == "sampling/createMessage":
+            raise RuntimeError("a bug")
         return {"action": "accept", "asked": method}
 
     async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
-        pass
+        self.notified.append((method, params))
 
 
 class Replicas:
@@ -85,11 +147,13 @@ class Replicas:
         state = SharedState(self.store)
         self.ran: list[str] = []
         self._run = run
-        self.owner = SharedProgram(SPEC, state, self._record)
-        self.other = SharedProgram(SPEC, SharedState(self.store), self._record)
+        self.owner = SharedProgram(SPEC, state, self.record)
+        self.other = SharedProgram(SPEC, SharedState(self.store), self.record)
         self.members = Member(), Member()
+        self.client = Client()
+        self.name = name_of("program", SPEC.name, SPEC.command, SPEC.args)
 
-    async def _record(
+    async def record(
         self, identity: ProgramIdentity, method: str, params: Any, attempt: Attempt
     ) -> dict[str, Any]:
         self.ran.append(method)
@@ -99,12 +163,34 @@ class Replicas:
     async def forward(self, params: Any = None, attempt: Attempt | None = None) -> dict[str, Any]:
         attempt = attempt or Attempt()
         exchange = RpcExchange(uuid.uuid4().hex, "tools/call", attempt, NO_HEADERS)
-        return await self.other.forward(ADA, exchange, params or {}, Client())
+        return await self.other.forward(ADA, exchange, params or {}, self.client)
 
     async def fault(self, params: Any = None) -> WireFault:
         with pytest.raises(WireFault) as caught:
             await self.forward(params)
         return caught.value
+
+    async def publish(self, to: SharedProgram, **message: Any) -> None:
+        """Have a message arrive, whoever sent it."""
+        body = json.dumps({"by": "gone", **message}).encode()
+        await MemoryStore.publish(self.store, f"{self.name}:{to.id}", body)
+
+    async def ask(self, request_id: str) -> None:
+        """Have a request arrive at the owner."""
+        asked = {"op": "ask", "id": request_id, "method": request_id, "params": {}}
+        asked |= {"key": ADA.key, "principal": ADA.principal, "progress": False}
+        await self.publish(self.owner, **asked)
+
+
+async def until(true: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+async def hang(params: Any, attempt: Attempt) -> dict[str, Any]:
+    await asyncio.Event().wait()
+    return {}
 
 
 async def echo(params: Any, attempt: Attempt) -> dict[str, Any]:
@@ -124,6 +210,21 @@ async def replicas(run: Callable[..., Any] = echo) -> AsyncIterator[Replicas]:
         await made.owner.aclose()
 
 
+@asynccontextmanager
+async def standing_alone(store: LossyStore) -> AsyncIterator[SharedProgram]:
+    """A program of one process, which no one asks for anything."""
+
+    async def run(identity: ProgramIdentity, method: str, params: Any, attempt: Attempt) -> Any:
+        raise AssertionError("no one asks")
+
+    program = SharedProgram(SPEC, SharedState(store), run)
+    try:
+        async with asyncio.timeout(20):
+            yield program
+    finally:
+        await program.aclose()
+
+
 async def test_a_request_that_was_lost_is_told_not_to_have_been_sent_and_never_runs():
     async with replicas() as made:
         made.store.to_lose = ["ask"]
@@ -137,12 +238,94 @@ async def test_a_request_that_was_lost_is_told_not_to_have_been_sent_and_never_r
         assert made.ran == ["tools/call"]
 
 
+async def test_a_request_that_arrives_after_its_cancellation_never_runs():
+    async with replicas() as made:
+        await made.publish(made.owner, op="cancel", id="late")
+        await made.ask("late")
+        await made.forward()
+        assert made.ran == ["tools/call"]
+
+
+async def test_only_the_last_requests_that_did_not_arrive_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(shared_program, "MAX_REVOKED", 1)
+    async with replicas() as made:
+        for request_id in ("first", "last"):
+            await made.publish(made.owner, op="poll", id=request_id)
+        for request_id in ("first", "last"):
+            await made.ask(request_id)
+        await made.forward()
+        assert made.ran == ["first", "tools/call"]
+
+
 @pytest.mark.parametrize("lost", ["result", "done"])
 async def test_a_result_is_sent_again_until_it_has_arrived(lost: str):
     async with replicas() as made:
         made.store.to_lose = [lost]
         assert await made.forward({"text": "x"}) == {"given": {"text": "x"}}
         assert made.ran == ["tools/call"]
+
+
+@pytest.mark.parametrize("op", ["ask", "question", "reply", "result", "done"])
+async def test_a_message_that_arrives_twice_counts_once(op: str):
+    async def run(params: Any, attempt: Attempt) -> dict[str, Any]:
+        assert attempt.on_server_request is not None
+        await attempt.on_server_request("elicitation/create", {})
+        return {}
+
+    async with replicas(run) as made:
+        made.store.to_double = [op]
+        assert await made.forward() == {}
+        await until(lambda: not made.store.to_double)
+        assert await made.forward() == {}
+        assert made.ran == ["tools/call"] * 2
+        assert made.client.asked == ["elicitation/create"] * 2
+
+
+async def test_a_question_that_is_being_answered_is_not_put_twice():
+    async def run(params: Any, attempt: Attempt) -> dict[str, Any]:
+        assert attempt.on_server_request is not None
+        await attempt.on_server_request("elicitation/create", {})
+        polls = made.store.count("poll")
+        await until(lambda: made.store.count("poll") > polls)
+        return {}
+
+    async with replicas(run) as made:
+        made.client.may_answer.clear()
+        call = asyncio.create_task(made.forward())
+        await until(lambda: made.store.count("question") > 1)
+        made.client.may_answer.set()
+        assert await call == {}
+        assert made.client.asked == ["elicitation/create"]
+
+
+async def test_a_question_whose_handler_fails_is_answered_with_an_error():
+    async def run(params: Any, attempt: Attempt) -> dict[str, Any]:
+        assert attempt.on_server_request is not None
+        answer = await attempt.on_server_request("sampling/createMessage", {})
+        return {"code": answer.code, "message": answer.message}
+
+    async with replicas(run) as made:
+        told = {"code": -32603, "message": "the client's handler failed"}
+        assert await made.forward() == told
+
+
+async def test_the_answer_to_a_question_ends_with_its_request():
+    async def run(params: Any, attempt: Attempt) -> dict[str, Any]:
+        assert attempt.on_server_request is not None
+        await attempt.on_server_request("elicitation/create", {})
+        return {}
+
+    async with replicas(run) as made:
+        made.client.may_answer.clear()
+        call = asyncio.create_task(made.forward())
+        await until(lambda: made.client.asked)
+        call.cancel()
+        await asyncio.wait((call,))
+        made.client.may_answer.set()
+        await until(lambda: made.store.count("cancel"))
+        assert made.store.count("reply") == 0
 
 
 @pytest.mark.parametrize("lost", ["question", "reply"])
@@ -179,9 +362,20 @@ async def test_reports_arrive_in_their_order_and_before_the_result():
     assert seen == [0, 1, 2, 3, 4]
 
 
+async def test_reports_to_a_caller_that_wants_none_are_dropped():
+    async def run(params: Any, attempt: Attempt) -> dict[str, Any]:
+        assert attempt.on_notification is not None
+        await attempt.on_notification("notifications/message", {})
+        return {}
+
+    async with replicas(run) as made:
+        assert await made.forward() == {}
+        assert made.store.count("note") == 1
+
+
 async def test_what_is_no_message_is_ignored():
     async with replicas() as made:
-        channel = made.store.sent[0]["channel"]
+        channel = f"{made.name}:{made.owner.id}"
         for body in (b"junk", b"[]", b"{}", b'{"by":"x","op":"poll"}', b'{"by":"x","op":"new"}'):
             await MemoryStore.publish(made.store, channel, body)
         assert await made.forward({"text": "x"}) == {"given": {"text": "x"}}
@@ -213,6 +407,40 @@ async def test_a_server_that_could_not_be_reached_did_not_run():
         assert (fault.evidence.sent, fault.evidence.detail) == (False, "it does not start")
 
 
+async def test_a_result_that_the_owner_could_not_read_is_told_as_such():
+    async def run(params: Any, attempt: Attempt) -> dict[str, Any]:
+        failure = Failure(FailureKind.UNREADABLE, Delivery.UNKNOWN, "broken", exit_code=3)
+        error = CallOutcomeUnknown("it is broken", server="kit", delivery=Delivery.UNKNOWN)
+        error.failure = failure
+        raise error
+
+    async with replicas(run) as made:
+        evidence = (await made.fault()).evidence
+        assert (evidence.kind, evidence.sent) == (FaultKind.UNREADABLE, True)
+        assert evidence.exit_code == 3
+        assert "broken" in evidence.detail
+
+
+async def test_a_process_that_runs_the_program_no_longer_refuses():
+    async with replicas() as made:
+        made.owner.stop_accepting()  # the other one has not heard of it yet
+        fault = await made.fault()
+        assert (fault.evidence.kind, fault.evidence.sent) == (FaultKind.CONNECT, False)
+        assert "given the program up" in fault.evidence.detail
+        assert made.ran == []
+
+
+async def test_messages_beyond_the_bound_are_dropped_and_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async with replicas() as made:
+        monkeypatch.setattr(shared_program, "MAX_TASKS", 0)
+        made.owner.broadcast(ADA.key, "notifications/tools/list_changed", None)
+        assert await made.forward({"text": "x"}) == {"given": {"text": "x"}}
+        assert made.store.count("notify") == made.store.count("done") == 0
+        assert made.members[1].heard == []
+
+
 async def test_an_owner_that_runs_too_much_refuses(monkeypatch: pytest.MonkeyPatch):
     async with replicas() as made:
         monkeypatch.setattr(shared_program, "MAX_FORWARDED", 0)
@@ -233,10 +461,7 @@ async def test_a_request_whose_sender_is_gone_is_cancelled(monkeypatch: pytest.M
         return {}
 
     async with replicas(run) as made:
-        asked = {"by": "gone", "op": "ask", "id": "1", "method": "tools/call", "params": {}}
-        asked |= {"key": ADA.key, "principal": ADA.principal, "progress": False}
-        channel = next(one["channel"] for one in made.store.sent if one["op"] == "knock")
-        await MemoryStore.publish(made.store, channel, json.dumps(asked).encode())
+        await made.ask("1")
         await asyncio.wait_for(cancelled.wait(), 5)
 
 
@@ -274,9 +499,131 @@ async def test_members_hear_of_notifications_and_of_the_end_of_the_owner():
         assert await made.other.enter(member) == ""
 
 
-async def test_while_the_store_is_down_nothing_is_sent():
+async def test_each_process_may_run_the_program_in_its_turn(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shared_program, "MAX_OWNERS", 1)
+    async with replicas() as made, AsyncExitStack() as stack:
+        owner = made.owner
+        for number in range(3):
+            following = SharedProgram(SPEC, SharedState(made.store), made.record)
+            stack.push_async_callback(following.aclose)
+            await owner.hand_over(1.0)
+            assert await following.enter(Member()) == ""
+            assert await made.other.enter(Member()) == following.id
+            assert await made.forward(number) == {"given": number or {}}
+            owner = following
+
+
+async def test_an_owner_is_found_once_it_has_said_who_it_is():
+    store = LossyStore()
+    async with standing_alone(store) as program:
+        lease = await store.lease(name_of("program", SPEC.name, SPEC.command, SPEC.args), 10)
+        assert lease is not None
+        entering = asyncio.create_task(program.enter(Member()))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(entering), 0.1)
+        await store.release(lease)
+        assert await entering == ""
+
+
+async def test_the_lease_is_given_back_when_the_open_that_takes_it_is_given_up():
+    store = LossyStore()
+    async with standing_alone(store) as program:
+        store.may_put.clear()
+        entering = asyncio.create_task(program.enter(Member()))
+        await store.is_putting.wait()
+        entering.cancel()
+        await asyncio.wait((entering,))
+        assert entering.cancelled()
+        store.may_put.set()
+        async with asyncio.timeout(shared.LEASE_TTL / 2):
+            assert await program.enter(Member()) == ""
+
+
+async def test_a_program_that_is_closed_while_it_is_opened_does_not_run():
+    store = LossyStore()
+    async with standing_alone(store) as program:
+        store.may_put.clear()
+        member = Member()
+        entering = asyncio.create_task(program.enter(member))
+        await store.is_putting.wait()
+        closing = asyncio.create_task(program.aclose())
+        await asyncio.sleep(0)
+        store.may_put.set()
+        await closing
+        await asyncio.wait((entering,))
+        assert member.stopped or isinstance(entering.exception(), WireFault)
+
+
+async def test_without_the_store_a_program_is_not_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shared, "COOLDOWN", 0.1)
+    monkeypatch.setattr(shared, "LEASE_TTL", 0.5)
+    store = LossyStore()
+    async with standing_alone(store) as program:
+        store.is_down = True
+        with pytest.raises(WireFault, match="messages cannot be received") as caught:
+            await program.enter(Member())
+        assert not caught.value.evidence.sent
+        store.is_down = False
+        store.may_put.clear()  # it does not answer
+        with pytest.raises(WireFault, match="no response within"):
+            await program.enter(Member())
+        store.may_put.set()
+        await asyncio.sleep(0.1)
+        assert await program.enter(Member()) == ""
+
+
+async def test_a_program_that_was_never_opened_closes_at_once():
+    store = LossyStore()
+    async with standing_alone(store) as program:
+        await program.aclose()
+        await program.aclose()
+    assert store.sent == []
+
+
+async def test_the_end_of_the_owner_is_told_over_a_slow_store():
     async with replicas() as made:
-        await asyncio.sleep(shared_program.FRESH)  # so that the owner is asked first
+        made.store.delay = 0.1
+        await made.owner.aclose()
+        assert made.store.count("gone") == 1
+        await until(lambda: made.members[1].lost)
+
+
+async def test_an_owner_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shared_program, "SILENCE", 0.3)
+    monkeypatch.setattr(shared_program, "KNOCK_TIMEOUT", 0.3)
+    monkeypatch.setattr(shared_program, "FRESH", 0.2)
+    async with replicas(hang) as made:
+        call = asyncio.create_task(made.fault())
+        await until(lambda: made.ran)
+        made.store.cut_off = made.owner.id
+        evidence = (await call).evidence
+        assert (evidence.kind, evidence.sent) == (FaultKind.BROKEN, True)
+        assert made.members[1].lost == ["the process that ran the program does not answer"]
+        # The next one does not reach it at all.
+        evidence = (await made.fault()).evidence
+        assert (evidence.kind, evidence.sent) == (FaultKind.CONNECT, False)
+        assert made.ran == ["tools/call"]
+
+
+async def test_a_request_at_an_owner_that_went_silently_does_not_disturb_the_next_owner(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(shared_program, "SILENCE", 0.5)
+    async with replicas(hang) as made:
+        call = asyncio.create_task(made.fault())
+        await until(lambda: made.ran)
+        made.store.to_lose = ["fault"] * 10
+        await made.owner.aclose()
+        member = Member()
+        assert await made.other.enter(member) == ""
+        evidence = (await call).evidence
+        assert (evidence.kind, evidence.sent) == (FaultKind.BROKEN, True)
+        assert member.lost == []
+
+
+async def test_while_the_store_is_down_nothing_is_sent(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shared_program, "FRESH", 0.0)  # so that the owner is asked first
+    async with replicas() as made:
         made.store.is_down = True
         fault = await made.fault()
         assert not fault.evidence.sent
@@ -285,7 +632,11 @@ async def test_while_the_store_is_down_nothing_is_sent():
         assert made.ran == []
 
 
-async def test_messages_are_received_again_after_the_store_has_ended_them():
+async def test_messages_are_received_again_after_the_store_has_ended_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(shared_program, "COOLDOWN", 0.1)
+    monkeypatch.setattr(shared_program, "KNOCK_TIMEOUT", 0.5)
     async with replicas() as made:
         await made.store.aclose()
         while True:
@@ -305,3 +656,125 @@ async def test_a_program_that_was_given_up_is_not_entered_again():
             await made.other.enter(Member())
         assert "forwarding" in repr(made.other)
         assert "owner" in repr(made.owner)
+
+
+# -- transports to a real program ---------------------------------------------------------------
+
+
+class Process:
+    """A process that takes part in a program: its transport, and how the others' requests run."""
+
+    def __init__(self, spec: ServerSpec, store: LossyStore) -> None:
+        self.program = SharedProgram(spec, SharedState(store), self._run)
+        own = create_transport_factory(spec, {}, None, client=None)
+        self.factory = SharedProgramFactory(self.program, own, ADA)
+        self.lost: list[str] = []
+        self.transport: Transport = self.factory.create(self.lost.append)
+        self.client = Client()
+
+    async def _run(
+        self, identity: ProgramIdentity, method: str, params: Any, attempt: Attempt
+    ) -> dict[str, Any]:
+        return await self.transport.request(method, params, attempt)
+
+    async def call(self, tool: str) -> dict[str, Any]:
+        return await self.transport.request("tools/call", {"name": tool}, Attempt())
+
+    async def fault(self, method: str = "tools/call", tool: str = "pid") -> WireFault:
+        with pytest.raises(WireFault) as caught:
+            await self.transport.request(method, {"name": tool}, Attempt())
+        return caught.value
+
+    async def aclose(self) -> None:
+        await self.transport.close()
+        await self.program.aclose()
+
+
+@asynccontextmanager
+async def processes(
+    script: str, store: LossyStore | None = None
+) -> AsyncIterator[tuple[Process, Process]]:
+    """Two processes with one store and one program, which the first one runs."""
+    spec, store = spec_of(script, timeouts=Timeouts(close=0.2)), store or LossyStore()
+    owner, other = Process(spec, store), Process(spec, store)
+    try:
+        async with asyncio.timeout(20):
+            for one in (owner, other):
+                await one.transport.open(one.client)
+            yield owner, other
+    finally:
+        await other.aclose()
+        await owner.aclose()
+
+
+async def test_a_transport_forwards_to_the_program_of_another_process():
+    async with processes(TOOLS) as (owner, other):
+        assert await other.call("pid") == await owner.call("pid")
+        assert owner.transport.stray_output == other.transport.stray_output == ""
+        # The program goes on telling the other processes.
+        assert await other.transport.request("resources/unsubscribe", {}, Attempt()) == {}
+        fault = await owner.fault(tool="die")
+        assert fault.evidence.exit_code == 7
+        assert await other.factory.probe() is None
+
+
+async def test_a_transport_that_is_not_open_sends_nothing():
+    process = Process(spec_of(TOOLS), LossyStore())
+    fault = await process.fault()
+    assert (fault.evidence.kind, fault.evidence.sent) == (FaultKind.CONNECT, False)
+    await process.aclose()
+
+
+async def test_what_the_program_prints_besides_messages_is_kept():
+    async with processes(f"print('noise', flush=True)\n{ECHO}") as (owner, other):
+        await until(lambda: "noise" in owner.transport.stray_output)
+        assert other.transport.stray_output == ""
+
+
+async def test_a_subscription_is_held_until_the_transport_closes():
+    async with processes(TOOLS) as (_, other):
+        listening = asyncio.create_task(
+            other.transport.request("subscriptions/listen", {}, Attempt(), request_id="l1")
+        )
+        await until(lambda: other.client.notified)
+        [(method, params)] = other.client.notified
+        assert method == "notifications/subscriptions/acknowledged"
+        assert params["_meta"] == {"io.modelcontextprotocol/subscriptionId": "l1"}
+        await other.transport.close()
+        assert await listening == {}
+
+
+async def test_a_notification_reaches_the_session_that_it_is_for():
+    async with processes(TOOLS) as (owner, other):
+        for number, key in enumerate(("principal:bob", ADA.key)):
+            owner.program.broadcast(key, "notifications/message", {"number": number})
+        await until(lambda: other.client.notified)
+        assert other.client.notified == [("notifications/message", {"number": 1})]
+
+
+async def test_a_lost_lease_ends_the_program_and_the_calls_that_run_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(shared, "LEASE_TTL", 1.0)
+    async with processes(STUCK, store := LossyStore()) as (owner, other):
+        calls = [asyncio.create_task(one.fault()) for one in (owner, other)]
+        await until(lambda: store.count("ask"))
+        store.has_dropped_leases = True
+        for call in calls:
+            evidence = (await call).evidence
+            assert (evidence.kind, evidence.sent) == (FaultKind.BROKEN, True)
+        assert "the lease was lost" in calls[0].result().evidence.detail
+        assert len(owner.lost) == 1
+        fault = await owner.fault()
+        assert (fault.evidence.kind, fault.evidence.sent) == (FaultKind.CONNECT, False)
+
+
+async def test_a_program_that_is_let_go_without_its_loop_is_ended():
+    async with processes(STUCK) as (owner, _):
+        attempt = Attempt()
+        call = asyncio.create_task(owner.transport.request("ping", {}, attempt))
+        await until(lambda: attempt.sent)
+        owner.factory.detach(forked=False)
+        with pytest.raises(WireFault) as caught:
+            await call
+        assert caught.value.evidence.kind is FaultKind.BROKEN

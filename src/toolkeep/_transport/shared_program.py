@@ -23,13 +23,13 @@ import logging
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
-from mcp_types import ErrorData
+from mcp_types import INTERNAL_ERROR, ErrorData
 from pydantic import RootModel
 from pydantic_core import from_json, to_json, to_jsonable_python
 
@@ -86,7 +86,7 @@ class ProgramIdentity:
     principal: str | None = None
 
 
-Run = Callable[[ProgramIdentity, str, dict[str, Any] | None, Attempt], Awaitable[Message]]
+Run = Callable[[ProgramIdentity, str, dict[str, Any] | None, Attempt], Coroutine[Any, Any, Message]]
 """Sends a request of another process to the program: method and parameters. Returns the result, or
 raises `ToolkeepError`."""
 
@@ -154,7 +154,9 @@ class SharedProgram:
             async with self._lock:
                 await self._start_listening()
                 while not self._is_stopping:
-                    if self._is_owner or await self._try_to_own():
+                    if not self._is_owner:
+                        await self._try_to_own()
+                    if self._is_owner:
                         self._transports.add(transport)
                         return ""
                     if await self._find_owner():
@@ -166,14 +168,18 @@ class SharedProgram:
             raise connection_fault(text, Attempt()) from None
         raise connection_fault("this process has given the program up", Attempt())
 
-    async def _try_to_own(self) -> bool:
+    async def _try_to_own(self) -> None:
         if self._holding is not None:
             await asyncio.wait((self._holding,))  # the lease was lost, and the programs are stopped
-        decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._holding = asyncio.create_task(self._hold(decided), context=Context())
-        return await decided
+        try:
+            await asyncio.shield(decided)
+        except asyncio.CancelledError:
+            self._holding.cancel()  # no transport runs the program: the lease is given back
+            raise
 
-    async def _hold(self, decided: asyncio.Future[bool]) -> None:
+    async def _hold(self, decided: asyncio.Future[None]) -> None:
         """Hold the lease until it is lost or given back. The programs end before it does."""
         try:
             async with self._state.holding(self._name) as held:
@@ -184,18 +190,15 @@ class SharedProgram:
                     )
                     self._is_owner = True
                     logger.info("%s: this process runs the program for all", self.spec.name)
-                if not decided.done():
-                    decided.set_result(held is not None)
+                decided.set_result(None)
                 if held is not None:
                     await _first_of(held.lost.wait(), self._release.wait())
                     await self._stop_own(is_lost=held.lost.is_set())
         except StoreUnavailable as error:
-            if not decided.done():
-                decided.set_exception(error)
+            decided.set_exception(error)
         finally:
             self._is_owner = False
-            if not decided.done():
-                decided.cancel()
+            decided.cancel()
 
     async def _stop_own(self, *, is_lost: bool) -> None:
         self._is_owner = False
@@ -251,8 +254,7 @@ class SharedProgram:
         """Let another process run the program: when the requests that run for others have ended, or
         after so many seconds."""
         self.stop_accepting()
-        running = [one.work for one in self._serving.values() if one.work is not None]
-        if running:
+        if running := [one.work for one in self._serving.values()]:
             await asyncio.wait(running, timeout=within)
         await self.aclose()
 
@@ -260,8 +262,7 @@ class SharedProgram:
         """Stop the program, give the lease back, and end all tasks. A second call does nothing."""
         self.stop_accepting()
         for serving in tuple(self._serving.values()):
-            if serving.work is not None:
-                serving.work.cancel()
+            serving.work.cancel()
         # Each tells its sender, and waits until that is confirmed.
         if serving_tasks := [one.task for one in self._serving.values() if one.task is not None]:
             await asyncio.wait(serving_tasks, timeout=POLL)
@@ -453,10 +454,8 @@ class SharedProgram:
     def _accept(self, sender: str, message: Message) -> None:
         request_id = str(message["id"])
         self._asked_at = monotonic()
-        if request_id in self._serving:
-            return
-        if request_id in self._revoked:
-            return  # its sender was told that it did not run
+        if request_id in self._serving or request_id in self._revoked:
+            return  # it runs already, or its sender was told that it did not run
         refusal = ""
         if self._is_stopping or not self._is_owner:
             refusal = "the process has given the program up"
@@ -475,10 +474,11 @@ class SharedProgram:
         finally:
             self._serving.pop(request_id, None)
 
-    def run(self, message: Message, attempt: Attempt) -> Awaitable[Message]:
+    def run(self, message: Message, attempt: Attempt) -> asyncio.Task[Message]:
         """Send a request of another process to the program."""
         identity = ProgramIdentity(message["key"], message["principal"])
-        return self._run(identity, message["method"], message["params"], attempt)
+        work = self._run(identity, message["method"], message["params"], attempt)
+        return asyncio.get_running_loop().create_task(work, context=Context())
 
     async def send(self, to: str, **message: Any) -> None:
         """Raises ValueError if it is too large. What is lost is asked for."""
@@ -553,12 +553,15 @@ class _Waiting:
             return {"result": dict(await self._handler.on_request(method, params, attempt))}
         except ErrorReply as error:
             given = {"code": error.code, "message": error.message, "data": error.data}
-            return {"error": to_jsonable_python(given)}
+        except Exception:
+            logger.exception("the handler for the server's request %s failed", method)
+            given = {"code": INTERNAL_ERROR, "message": "the client's handler failed"}
+        return {"error": to_jsonable_python(given)}
 
     def _send_answer(self, number: int, done: asyncio.Task[Message]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            return  # the request is over, or the owner stops waiting
-        self._program.answer(self._owner, str(self._exchange.request_id), number, done.result())
+        if not done.cancelled():  # it is when the request is over
+            request_id = str(self._exchange.request_id)
+            self._program.answer(self._owner, request_id, number, done.result())
 
     def close(self) -> None:
         for task in self._questions.values():
@@ -569,22 +572,21 @@ class _Serving:
     """A request of another process that runs here."""
 
     def __init__(self, program: SharedProgram, sender: str, message: Message) -> None:
-        self._program, self._sender, self._message = program, sender, message
+        self._program, self._sender = program, sender
         self._id = str(message["id"])
+        attempt = Attempt(
+            on_notification=self._on_notification,
+            wants_progress=bool(message["progress"]),
+            on_server_request=self._on_question,
+        )
+        self.work = program.run(message, attempt)
         self.task: asyncio.Task[None] | None = None
-        self.work: asyncio.Future[Message] | None = None
         self.polled_at = monotonic()
         self._answer: Message | None = None
         self._confirmed = asyncio.Event()
         self._questions: dict[int, tuple[Message, asyncio.Future[Message]]] = {}
 
     async def run(self) -> None:
-        attempt = Attempt(
-            on_notification=self._on_notification,
-            wants_progress=bool(self._message["progress"]),
-            on_server_request=self._on_question,
-        )
-        self.work = asyncio.ensure_future(self._program.run(self._message, attempt))
         try:
             while not self.work.done():
                 await asyncio.wait((self.work,), timeout=ABANDONED / 3)
@@ -612,8 +614,7 @@ class _Serving:
                 self._confirmed.set()
             case "cancel":
                 self._confirmed.set()
-                if self.work is not None:
-                    self.work.cancel()
+                self.work.cancel()
             case _:
                 _, answer = self._questions.get(int(message["question"]), (None, None))
                 if answer is not None and not answer.done():
