@@ -79,7 +79,7 @@ class Rows extends HTMLElement {
         {
           key,
           role: "row",
-          id: `${this.#id}-${first + offset}`,
+          id: this.#rowId(key),
           "aria-rowindex": first + offset + 2,
           "aria-selected": String(key === selected),
           class: [key === active && "active", rowClass?.(item)].filter(Boolean).join(" "),
@@ -97,7 +97,7 @@ class Rows extends HTMLElement {
           tabindex: 0,
           "aria-label": label,
           "aria-rowcount": items.length + 1,
-          "aria-activedescendant": at >= first && at < last ? `${this.#id}-${at}` : null,
+          "aria-activedescendant": at >= first && at < last ? this.#rowId(active) : null,
         },
         h(
           "div.head",
@@ -113,6 +113,10 @@ class Rows extends HTMLElement {
       ),
       items.length === 0 && h("div.empty", null, empty ?? "Nothing here yet."),
     ]);
+  }
+
+  #rowId(key) {
+    return `${this.#id}-${encodeURIComponent(key)}`;
   }
 
   #activeKey() {
