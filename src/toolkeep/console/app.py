@@ -15,7 +15,6 @@ import logging
 import os
 import secrets
 import sys
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -28,14 +27,15 @@ from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolkeep._rules.json_schema import SchemaValidator, compile_schema
 from toolkeep._version import __version__
 from toolkeep.config.fields import thaw
+from toolkeep.console.calls import CallRecord
 from toolkeep.console.guard import Authenticate, Guard, Refused, SecureHeaders, ask
-from toolkeep.console.recorder import MAX_CALLS, Gap, Recorder
-from toolkeep.console.values import MAX_VALUE, cut_json, dump
+from toolkeep.console.recorder import MAX_CALLS, Change, Gap, Recorder
+from toolkeep.console.values import MAX_VALUE, cut_redacted, dump
 from toolkeep.console.views import (
     KINDS,
     catalogue_json,
@@ -64,14 +64,14 @@ MAX_BODY = 1024 * 1024
 MAX_RUNNING = 16
 """Calls that the page may have running at once."""
 MAX_STREAMS = 32
-MAX_VALIDATORS = 64
-"""Compiled schemas that are kept for checks."""
 BATCH_INTERVAL = 0.1
 """Seconds between two batches of a stream, at least."""
 KEEP_ALIVE = 15.0
 STREAM_SECONDS = 20.0
 """Seconds after which a stream ends, and the page opens the next: a web server that shuts down
 waits for its responses."""
+UNREAD_SECONDS = 10.0
+"""Seconds after its end in which a viewer must have read a stream."""
 ACTION_TIMEOUT = 300.0
 
 ActionKind = Literal[
@@ -120,7 +120,6 @@ class Console:
         self._streams: list[Recorder] = []
         """What each open stream reads from."""
         self._is_closed = False
-        self._validators: OrderedDict[int, tuple[Any, SchemaValidator]] = OrderedDict()
         routes = [
             Route("/", self._index),
             Route("/static/{name}", self._static),
@@ -218,12 +217,13 @@ class Console:
             case _:
                 logger.exception("a request of the console failed")
                 refused = Refused(500, type(error).__name__, "the console failed; see the log")
+        message, remedy = self._message(error, refused.message), refused.remedy or None
+        told = {"type": refused.kind, "message": message, "remedy": remedy, **refused.more}
+        return to_json({"error": told}, status=refused.http_status)
+
+    def _message(self, error: Exception, text: str) -> str:
         server = getattr(error, "server", None)
-        message = refused.message
-        if isinstance(server, str):
-            message = self._runtime.redact(server, message)
-        about = {"type": refused.kind, "message": message[:2000], "remedy": refused.remedy or None}
-        return to_json({"error": {**about, **refused.more}}, status=refused.http_status)
+        return (self._runtime.redact(server, text) if isinstance(server, str) else text)[:2000]
 
     async def _require(self, request: Request, kind: ActionKind, **about: Any) -> None:
         """Raises `Refused` unless this action is allowed."""
@@ -258,55 +258,64 @@ class Console:
 
     # -- the event stream -----------------------------------------------------------------------
 
-    async def _events(self, request: Request) -> Response:
+    async def _events(self, request: Request) -> ASGIApp:
         try:
             self._guard.check_origin(request)
             await self._guard.check_login(request)
-            recorder = self._recorder
+            values, recorder = await self._allows(request, "show"), self._recorder
             if len(self._streams) >= MAX_STREAMS:
                 raise Refused(429, "TooMany", "too many pages are open")
         except Exception as error:
             return self._error_response(error)
         given = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        values = await self._allows(request, "show")
         stream = self._stream(recorder, given, values=values)
         headers = {"x-accel-buffering": "no"}
-        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+        response = StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+        return partial(self._send_events, recorder, response)
+
+    async def _send_events(
+        self, recorder: Recorder, response: Response, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Send a stream, as long as its viewer reads it."""
+        self._streams.append(recorder)
+        try:
+            with recorder.viewing(self._runtime):
+                async with asyncio.timeout(STREAM_SECONDS + UNREAD_SECONDS):
+                    await response(scope, receive, send)
+        except TimeoutError:
+            logger.warning("a page of the console does not read its events; it is disconnected")
+        finally:
+            self._streams.remove(recorder)
 
     async def _stream(
         self, recorder: Recorder, last_id: str, *, values: bool
     ) -> AsyncGenerator[str]:
         instance, _, number = last_id.partition("-")
-        resumed = instance == recorder.instance and number.isdecimal()
+        resumed = instance == recorder.instance and number.isdecimal() and len(number) < 16
         version, first = int(number) if resumed else 0, True
         loop = asyncio.get_running_loop()
         end = loop.time() + STREAM_SECONDS
-        self._streams.append(recorder)
-        try:
-            with recorder.viewing(self._runtime):
-                hello = {"process": self._process(recorder), "resumed": resumed}
-                yield f"retry: 500\n{sse('hello', hello)}"
-                if last_id and not resumed:
-                    yield sse("gap", gap_json(Gap(None, "restart")))
-                while loop.time() < end and not (recorder.is_closed or self._is_closed):
-                    batch = recorder.batch(version, values=values, first=first)
-                    first = False
-                    event_id = f"{recorder.instance}-{batch.version}"
-                    if batch.gap is not None:
-                        yield sse("gap", gap_json(batch.gap), event_id)
-                    if batch.data:
-                        yield sse("batch", batch.data, event_id)
-                    version = batch.version
-                    await asyncio.sleep(BATCH_INTERVAL)
-                    if batch.is_complete and recorder.version <= version:
-                        left = min(KEEP_ALIVE, max(end - loop.time(), 0.0))
-                        await recorder.wait_changed(version, left)
-                        if recorder.version <= version:
-                            yield ": keep-alive\n\n"
-                if recorder.is_closed or self._is_closed:
-                    yield sse("end", {"reason": "closing"})
-        finally:
-            self._streams.remove(recorder)
+        hello = {"process": self._process(recorder), "resumed": resumed}
+        yield f"retry: 500\n{sse('hello', hello)}"
+        if last_id and not resumed:
+            yield sse("gap", gap_json(Gap(None, "restart")))
+        while loop.time() < end and not (recorder.is_closed or self._is_closed):
+            batch = recorder.batch(version, values=values, first=first)
+            first = False
+            event_id = f"{recorder.instance}-{batch.version}"
+            if batch.gap is not None:
+                yield sse("gap", gap_json(batch.gap), event_id)
+            if batch.data:
+                yield sse("batch", batch.data, event_id)
+            version = batch.version
+            await asyncio.sleep(BATCH_INTERVAL)
+            if batch.is_complete and recorder.version <= version:
+                left = min(KEEP_ALIVE, max(end - loop.time(), 0.0))
+                await recorder.wait_changed(version, left)
+                if recorder.version <= version:
+                    yield ": keep-alive\n\n"
+        if recorder.is_closed or self._is_closed:
+            yield sse("end", {"reason": "closing"})
 
     def _process(self, recorder: Recorder) -> dict[str, Any]:
         return {
@@ -346,8 +355,7 @@ class Console:
             raise Refused(404, "UnknownCall", "this call is not known any more", remedy)
         values = request.query_params.get("values") == "1"
         if values:
-            about = {"server": record.server, "name": record.tool, "principal": record.principal}
-            await self._require(request, "call" if record.console else "show", **about)
+            await self._require(request, "call" if record.console else "show", **call_facts(record))
         return record.detail(partial(self._runtime.redact, record.server), values=values)
 
     async def _ticks(self, request: Request, body: Body) -> object:
@@ -364,8 +372,8 @@ class Console:
 
     async def _catalogue(self, request: Request, body: Body) -> object:
         query = request.query_params
-        page = catalogue_json(
-            self._runtime.catalogue,
+        return catalogue_json(
+            self._runtime,
             _kind(query),
             query=query.get("q", "")[:200],
             server=query.get("server", ""),
@@ -374,29 +382,30 @@ class Console:
             limit=_number(query, "limit", 100),
             changed_at=self._recorder.changed_at(),
         )
-        items = [self._runtime.redact(one["server"], one) for one in page["items"]]
-        return {**page, "items": items}
 
     async def _item(self, request: Request, body: Body) -> object:
         query = request.query_params
         item = find_item(self._runtime.catalogue, _kind(query), query.get("name", ""))
         if item is None:
             raise Refused(404, "NotOffered", "no server offers this now")
-        shown = whole_item_json(item, whole=query.get("whole") == "1")
-        return self._runtime.redact(item.server, shown)
+        redact = partial(self._runtime.redact, item.server)
+        return whole_item_json(item, redact, whole=query.get("whole") == "1")
 
     async def _changes(self, request: Request, body: Body) -> object:
         query, changes = request.query_params, list(self._recorder.changes)[::-1]
         offset = _number(query, "offset", 0)
         page = changes[offset : offset + min(_number(query, "limit", 100), 200)]
-        return {"total": len(changes), "changes": [one.as_dict() for one in page]}
+        return {"total": len(changes), "changes": [self._change_json(one) for one in page]}
 
     async def _change(self, request: Request, body: Body) -> object:
         number = request.path_params["id"]
         for change in self._recorder.changes:
             if change.id == number:
-                return self._runtime.redact(change.server, change.as_dict(whole=True))
+                return self._change_json(change, whole=True)
         raise Refused(404, "UnknownChange", "this change is not known any more")
+
+    def _change_json(self, change: Change, *, whole: bool = False) -> dict[str, Any]:
+        return change.as_dict(partial(self._runtime.redact, change.server), whole=whole)
 
     # -- the wire -------------------------------------------------------------------------------
 
@@ -434,15 +443,9 @@ class Console:
         item = find_item(self._runtime.catalogue, "tools", _text(body, "name"))
         if item is None:
             raise Refused(404, "NotOffered", "no server offers this now")
-        definition = cast("Any", item.definition)
-        known = self._validators.pop(id(definition), None)
-        if known is None:
-            schema = thaw(definition.input_schema)
-            known = definition, compile_schema(schema, what="arguments")
-        self._validators[id(definition)] = known
-        if len(self._validators) > MAX_VALIDATORS:
-            self._validators.popitem(last=False)
-        return {"problems": list(known[1].check(_mapping(body, "arguments")).problems)}
+        schema = thaw(cast("Any", item.definition).input_schema)
+        found = compiled(dump(schema)).check(_mapping(body, "arguments"))
+        return {"problems": list(found.problems)}
 
     async def _make_call(self, request: Request, body: Body) -> object:
         name, principal = _text(body, "name"), _principal(body)
@@ -464,23 +467,31 @@ class Console:
                 async with running:
                     async for event in running:
                         if not started.done():
+                            recorder.mark_console(task, event.call_id)
                             started.set_result(event.call_id)
                     await running.result()
 
         task = loop.create_task(run())
-        await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
+        recorder.console_calls[task] = ""
+        task.add_done_callback(lambda _: recorder.console_calls.pop(task))
+        task.add_done_callback(_retrieve)
+        try:
+            await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not started.done():
+                task.cancel()
         if not started.done():  # it failed before it had an id
             task.result()
-        task.add_done_callback(_retrieve)
-        recorder.mark_console(started.result(), task)
         return to_json({"id": started.result()}, status=202)
 
     async def _cancel_call(self, request: Request, body: Body) -> object:
-        task = self._recorder.console_calls.get(request.path_params["id"])
-        if task is None:
+        number, recorder = request.path_params["id"], self._recorder
+        record = recorder.calls.get(number)
+        found = [task for task, of in recorder.console_calls.items() if of == number]
+        if not found or record is None:
             raise Refused(404, "UnknownCall", "no running call of this page has this id")
-        await self._require(request, "call")
-        task.cancel()
+        await self._require(request, "call", **call_facts(record))
+        found[0].cancel()
         return Response(status_code=204)
 
     async def _prompt(self, request: Request, body: Body) -> object:
@@ -501,7 +512,8 @@ class Console:
 
     def _result(self, server: str, result: Any) -> dict[str, Any]:
         raw = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-        shown, truncated = cut_json(self._runtime.redact(server, raw), 4 * MAX_VALUE)
+        redact = partial(self._runtime.redact, server)
+        shown, truncated = cut_redacted(raw, redact, 4 * MAX_VALUE)
         return {"result": shown, "truncated": truncated}
 
     async def _reconnect(self, request: Request, body: Body) -> object:
@@ -536,7 +548,8 @@ class Console:
         except Refused as refused:
             return self._error_response(refused)
         except (ToolkeepError, TimeoutError) as error:
-            return PlainTextResponse(f"The login failed: {error}", status_code=400)
+            reason = self._message(error, str(error) or "it took too long")
+            return PlainTextResponse(f"The login failed: {reason}", status_code=400)
         return PlainTextResponse(f"Logged in to {login.server}. You can close this tab.")
 
     async def _end_session(self, request: Request, body: Body) -> object:
@@ -568,6 +581,12 @@ class Console:
             case _:
                 raise Refused(400, "BadRequest", "give an action (accept, decline) or a result")
         return Response(status_code=204)
+
+
+@lru_cache(maxsize=16)
+def compiled(schema: str) -> SchemaValidator:
+    """A validator that is kept for the next check of a form."""
+    return compile_schema(json.loads(schema), what="arguments")
 
 
 @lru_cache(maxsize=64)
@@ -608,6 +627,12 @@ def sse(event: str, data: Mapping[str, Any], event_id: str = "") -> str:
 
 def gap_json(gap: Gap) -> dict[str, Any]:
     return {"missed": gap.missed, "reason": gap.reason}
+
+
+def call_facts(record: CallRecord) -> dict[str, str | None]:
+    """What an `Action` says of a call."""
+    name = f"{record.server}.{record.tool}"
+    return {"server": record.server, "name": name, "principal": record.principal}
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:

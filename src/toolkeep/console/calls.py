@@ -7,12 +7,18 @@ reason is that of the rules. Secrets of the server are taken out of its texts be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
-from toolkeep.console.values import Kept, cut_json, cut_text
-from toolkeep.console.views import Redact, error_json, failure_json
-from toolkeep.errors import Delivery, InputNotGiven, InvalidResult, ToolkeepError
+from toolkeep.console.values import Kept, Redact, cut_json, cut_text
+from toolkeep.console.views import error_json, failure_json
+from toolkeep.errors import (
+    Delivery,
+    InputNotGiven,
+    InvalidArguments,
+    InvalidResult,
+    ResultTooLarge,
+    ToolkeepError,
+)
 from toolkeep.events import (
     CallEvent,
     Completed,
@@ -44,6 +50,7 @@ class CallRecord:
         "error",
         "log_count",
         "logs",
+        "masked_reason",
         "outcome",
         "principal",
         "progress",
@@ -56,9 +63,9 @@ class CallRecord:
         "version",
     )
 
-    def __init__(self, event: CallEvent) -> None:
+    def __init__(self, event: CallEvent, redact: Redact) -> None:
         self.call_id, self.server = event.call_id, event.server
-        self.tool = cut_text(event.tool, MAX_NAME)
+        self.tool = cut_text(redact(event.tool), MAX_NAME)
         self.principal: str | None = None
         self.began, self.ended = event.at, None
         self.console = self.cached = False
@@ -68,6 +75,8 @@ class CallRecord:
         self.outcome: str | None = None
         self.verdict: str | None = None
         self.reason: str | None = None
+        self.masked_reason: str | None = None
+        """For those who may not see values, where reason and error quote some."""
         self.error: dict[str, Any] | None = None
         self.logs: list[Kept] = []
         self.log_count = self.questions = 0
@@ -80,7 +89,10 @@ class CallRecord:
         kept = (*self.logs, *(one for one in (self.arguments, self.result) if one is not None))
         return sum(min(one.size, len(one.text)) for one in kept)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self, *, values: bool) -> dict[str, Any]:
+        reason, error = self.reason, self.error
+        if self.masked_reason and error and not values:
+            reason, error = self.masked_reason, {**error, "message": self.masked_reason}
         return {
             "id": self.call_id,
             "server": self.server,
@@ -97,23 +109,23 @@ class CallRecord:
             "attempt_count": self.attempt_count,
             "outcome": self.outcome,
             "verdict": self.verdict,
-            "reason": self.reason,
-            "error": self.error,
+            "reason": reason,
+            "error": error,
             "logs": self.log_count,
             "questions": self.questions,
             "argument_bytes": self.arguments.size if self.arguments else None,
             "result_bytes": self.result.size if self.result else None,
         }
 
-    def detail(self, redact: Callable[[Any], Any], *, values: bool) -> dict[str, Any]:
+    def detail(self, redact: Redact, *, values: bool) -> dict[str, Any]:
         """With arguments, result and log lines; masked without `values`."""
 
         def shown(kept: Kept | None) -> Any:
-            return None if kept is None else redact(kept.shown()) if values else kept.masked()
+            return None if kept is None else kept.shown(redact) if values else kept.masked()
 
         kept = (*self.logs, self.arguments, self.result)
         return {
-            **self.as_dict(),
+            **self.as_dict(values=values),
             "arguments": shown(self.arguments),
             "result": shown(self.result),
             "log_lines": [shown(line) for line in self.logs],
@@ -185,6 +197,10 @@ class CallRecord:
         self.error = error_json(error, redact)
         self.outcome, self.verdict, reason = judge(error)
         self.reason = cut_text(redact(reason), MAX_REASON)
+        if isinstance(error, InvalidArguments):
+            self.masked_reason = "the arguments do not match the tool's schema: not sent"
+        elif isinstance(error, InvalidResult) and not isinstance(error, ResultTooLarge):
+            self.masked_reason = "the result does not match what was declared or asked for"
         if self.attempts[-1]["ended"] is None:
             known = error if isinstance(error, ToolkeepError) else ToolkeepError()
             said = f"not sent again: {known.no_retry_reason}" if known.no_retry_reason else None

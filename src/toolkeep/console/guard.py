@@ -12,10 +12,10 @@ import asyncio
 import hmac
 import inspect
 import logging
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -43,6 +43,8 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+
+_HOST = re.compile(r"(?P<name>[\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.IGNORECASE | re.ASCII)
 
 Authenticate = Callable[[Request], bool | Awaitable[bool]]
 """The embedding application's own check of a request."""
@@ -93,15 +95,19 @@ class Guard:
                 raise Refused(403, "ForeignHost", "the console answers at loopback only", remedy)
         if request.method in ("GET", "HEAD"):
             return
-        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-        own = origin is None or urlsplit(origin).netloc == host
-        if not own or site not in (None, "same-origin"):
+        origin = request.headers.get("origin")
+        own = origin is None or origin.partition("://")[2] == host
+        if not own or request.headers.get("sec-fetch-site") not in (None, "same-origin"):
             raise Refused(403, "ForeignOrigin", "the request comes from another page")
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise Refused(415, "NotJson", "the body must be application/json")
 
     async def check_login(self, request: Request) -> None:
         """Raises `Refused` without a valid cookie, or if the application refuses."""
+        # Pages at another port of this host send the cookie, and CORS of the application may let
+        # them read. "none": the user entered the address.
+        if request.headers.get("sec-fetch-site") not in (None, "same-origin", "none"):
+            raise Refused(403, "ForeignOrigin", "the request comes from another page")
         check = self._authenticate
         if check is not None:
             if not await ask(lambda: check(request)):
@@ -113,8 +119,11 @@ class Guard:
 
     def log_in(self, request: Request, token: object) -> Response:
         """Exchange the token for a cookie. Raises `Refused`."""
-        given = token.encode() if isinstance(token, str) else b""
-        if self._authenticate is not None or not hmac.compare_digest(given, self._token.encode()):
+        given, own = (
+            one.encode(errors="replace") if isinstance(one, str) else b""
+            for one in (token, self._token)
+        )
+        if self._authenticate is not None or not hmac.compare_digest(given, own):
             raise Refused(401, "WrongToken", "the token is not that of this process")
         session = secrets.token_urlsafe(32)
         self._sessions[session] = None
@@ -132,12 +141,15 @@ class Guard:
         return response
 
     def _cookie_name(self, request: Request) -> str:
-        """By port: browsers send cookies to all ports of a host."""
-        return f"toolkeep_console_{request.url.port or 0}"
+        """By port and path: browsers send cookies to all ports of a host, and to paths below."""
+        path = request.scope.get("root_path", "")
+        return re.sub(r"\W", "_", f"toolkeep_console_{request.url.port or 0}{path}", flags=re.ASCII)
 
 
 def _host_name(host: str) -> str:
-    return (urlsplit(f"//{host}").hostname or "") if host else ""
+    """The name in a `Host` header; empty if it is malformed."""
+    found = _HOST.fullmatch(host)
+    return found["name"].strip("[]").lower() if found else ""
 
 
 class SecureHeaders:

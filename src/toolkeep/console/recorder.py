@@ -12,7 +12,7 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolkeep._catalogue.catalogue import Catalogue, compare_catalogues
 from toolkeep.console.calls import MAX_NAME, MAX_REASON, CallRecord
-from toolkeep.console.values import MAX_HEAD, Kept, cut_json, cut_text, mask
-from toolkeep.console.views import KINDS, Item, Redact, definition_json, server_json
+from toolkeep.console.values import MAX_HEAD, Kept, Redact, cut_redacted, cut_text, mask
+from toolkeep.console.views import KINDS, Item, definition_json, server_json
 from toolkeep.console.wire import STREAMED_BODY, Wire
 from toolkeep.events import (
     CallEvent,
@@ -49,6 +49,8 @@ MAX_NOTES = 500
 MAX_CHANGES, MAX_CHANGES_AT_ONCE = 200, 100
 """Changes of the catalogue that are kept, and of one event."""
 MAX_TICKS = 300
+MAX_STREAMED = 50
+"""Exchanges of the wire in one batch."""
 TICK = 1.0
 """Seconds between two looks at the servers."""
 LINGER = 30.0
@@ -62,13 +64,13 @@ class Question:
     id: str
     event: InputNeeded
 
-    def as_dict(self, redact: Callable[[Any], Any], *, values: bool) -> dict[str, Any]:
+    def as_dict(self, redact: Redact, *, values: bool) -> dict[str, Any]:
         event = self.event
-        params, _ = cut_json(redact(event.params), MAX_HEAD)
+        params, _ = cut_redacted(event.params, redact, MAX_HEAD)
         return {
             "id": self.id,
             "server": event.server,
-            "tool": cut_text(event.tool, MAX_NAME),
+            "tool": cut_text(redact(event.tool), MAX_NAME),
             "call": event.call_id,
             "principal": event.context.principal if event.context else None,
             "method": event.method,
@@ -93,12 +95,12 @@ class Change:
     before: Kept | None
     after: Kept | None
 
-    def as_dict(self, *, whole: bool = False) -> dict[str, Any]:
-        names = ("id", "at", "since", "server", "kind", "change", "name", "revision")
-        facts = {name: getattr(self, name) for name in names}
+    def as_dict(self, redact: Redact, *, whole: bool = False) -> dict[str, Any]:
+        names = ("id", "at", "since", "server", "kind", "change", "revision")
+        facts = {name: getattr(self, name) for name in names} | {"name": redact(self.name)}
         if not whole:
             return facts
-        before, after = (one.shown() if one else None for one in (self.before, self.after))
+        before, after = (one and one.shown(redact) for one in (self.before, self.after))
         return {**facts, "before": before, "after": after}
 
 
@@ -132,8 +134,8 @@ class Recorder:
         self.since: float | None = None
         """Since when calls are recorded; None: they are not."""
         self.is_closed = False
-        self.console_calls: dict[str, asyncio.Task[Any]] = {}
-        """Running calls that were made in the console."""
+        self.console_calls: dict[asyncio.Task[Any], str] = {}
+        """The ids of running calls that were made in the console; empty until they begin."""
         self.calls: OrderedDict[str, CallRecord] = OrderedDict()
         """By id, in the order of their last change."""
         self.changes: deque[Change] = deque(maxlen=MAX_CHANGES)
@@ -217,7 +219,7 @@ class Recorder:
     async def aclose(self) -> None:
         """End with the runtime: the viewers are told."""
         self.is_closed = True
-        tasks = [*self.console_calls.values(), *((self._ticker,) if self._ticker else ())]
+        tasks = [*self.console_calls, *((self._ticker,) if self._ticker else ())]
         if self._stopping is not None:
             self._stopping.cancel()
         if self._runtime is not None:
@@ -248,7 +250,9 @@ class Recorder:
         if len(calls) > most:
             calls, batch.is_complete = calls[:most], False
             batch.version = calls[-1].version
-        data: dict[str, Any] = {"calls": [call.as_dict() for call in calls]} if calls else {}
+        data: dict[str, Any] = {}
+        if calls:
+            data["calls"] = [call.as_dict(values=values) for call in calls]
         batch.data = data
         if self._servers_version > after:
             data["servers"] = self._servers
@@ -263,6 +267,9 @@ class Recorder:
         if notes := [note for version, note in self._notes if version > after]:
             data["notes"] = notes
         if exchanges := self.wire.changed_since(after):
+            if len(exchanges) > MAX_STREAMED:
+                exchanges, batch.is_complete = exchanges[:MAX_STREAMED], False
+                batch.version = min(batch.version, exchanges[-1].version)
             data["wire"] = [each.as_dict(limit=STREAMED_BODY, values=values) for each in exchanges]
         return batch
 
@@ -325,10 +332,10 @@ class Recorder:
     def _add_call_event(self, event: CallEvent) -> None:
         record = self.calls.get(event.call_id)
         if record is None:
-            record = self.calls[event.call_id] = CallRecord(event)
+            record = self.calls[event.call_id] = CallRecord(event, self._redact(event.server))
         before = record.size
         record.add(event, self._redact(event.server))
-        record.console = record.console or event.call_id in self.console_calls
+        record.console = record.console or event.call_id in self.console_calls.values()
         record.version = self.next_version()
         self.calls.move_to_end(event.call_id)
         self._value_size += record.size - before
@@ -339,10 +346,9 @@ class Recorder:
         assert self._runtime is not None
         return partial(self._runtime.redact, server)
 
-    def mark_console(self, call_id: str, task: asyncio.Task[Any]) -> None:
+    def mark_console(self, task: asyncio.Task[Any], call_id: str) -> None:
         """This call was made in the console."""
-        self.console_calls[call_id] = task
-        task.add_done_callback(lambda _: self.console_calls.pop(call_id, None))
+        self.console_calls[task] = call_id
         if record := self.calls.get(call_id):
             record.console, record.version = True, self.next_version()
             self.calls.move_to_end(call_id)
@@ -375,7 +381,7 @@ class Recorder:
 
     def _add_note(self, event: Event) -> None:
         self._numbers += 1
-        text = cut_text(server_text(event), MAX_REASON)
+        text = cut_text(self._redact(event.server)(server_text(event)), MAX_REASON)
         note = {"id": self._numbers, "at": event.at, "server": event.server, "kind": event.kind}
         self._notes.append((self.next_version(), {**note, "text": text}))
 
@@ -407,8 +413,14 @@ class Recorder:
                         self._numbers += 1
                         of = server or getattr(now or old, "server", "")
                         facts = (self._numbers, time(), since, of, kind, change, name)
-                        self.changes.append(Change(*facts, new.revision, kept(old), kept(now)))
+                        kept = (self._keep(one) for one in (old, now))
+                        self.changes.append(Change(*facts, new.revision, *kept))
                         left -= 1
+
+    def _keep(self, item: Item | None) -> Kept | None:
+        if item is None:
+            return None
+        return Kept(cut_redacted(definition_json(item), self._redact(item.server), MAX_HEAD)[0])
 
     def changed_at(self) -> dict[tuple[str, str], float]:
         """When an item of the catalogue was last seen to change, by kind and name."""
@@ -462,7 +474,3 @@ def activity(before: dict[str, Any], now: dict[str, Any]) -> dict[str, int]:
 
 def by_name(catalogue: Catalogue | None, kind: str) -> dict[str, Item]:
     return {one.name: one for one in getattr(catalogue, kind)} if catalogue else {}
-
-
-def kept(item: Item | None) -> Kept | None:
-    return None if item is None else Kept(cut_json(definition_json(item), MAX_HEAD)[0])

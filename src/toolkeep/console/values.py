@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 MAX_VALUE = 1024 * 1024
@@ -20,6 +20,9 @@ MAX_DEPTH = 64
 MAX_NODES = 50_000
 MASKED_DEPTH = 4
 """Levels of a masked value; what lies deeper is counted."""
+
+Redact = Callable[[Any], Any]
+"""Takes the secrets of a server out of a JSON value."""
 
 _PLAIN_TEXTS = {
     "type": {"text", "image", "audio", "resource", "resource_link"},
@@ -85,6 +88,13 @@ def _cut_text(text: str, room: int) -> str:
     return f"{text[:room]}… ({len(text) - min(room, len(text))} more characters)"
 
 
+def cut_redacted(value: object, redact: Redact, limit: int) -> tuple[Any, bool]:
+    """`cut_json` of a value without secrets. Redacting recurses, so it cuts before as well; at
+    twice the limit, so that no part of a secret is left at the end."""
+    roomy, _ = cut_json(value, 2 * limit)
+    return cut_json(redact(roomy), limit)
+
+
 def cut_text(text: str, limit: int) -> str:
     return text if len(text) <= limit else _cut_text(text, limit)
 
@@ -104,15 +114,17 @@ class Kept:
         copied, self.truncated = cut_json(value)
         text = dump(copied)
         self.size = len(text)
-        self.text = text[:MAX_HEAD] if self.truncated else text
+        self.text = text[: 2 * MAX_HEAD] if self.truncated else text
 
-    def shown(self) -> Any:
+    def shown(self, redact: Redact) -> Any:
         if self.truncated:
-            return {"truncated": True, "bytes": None, "head": self.text}
-        return json.loads(self.text)
+            return {"truncated": True, "bytes": None, "head": redact(self.text)[:MAX_HEAD]}
+        return redact(json.loads(self.text))
 
     def masked(self) -> Any:
-        return f"object of more than {MAX_VALUE} bytes" if self.truncated else mask(self.shown())
+        if self.truncated:
+            return f"object of more than {MAX_VALUE} bytes"
+        return mask(json.loads(self.text))
 
 
 def mask(value: Any, depth: int = MASKED_DEPTH, key: str = "") -> Any:

@@ -6,25 +6,27 @@ on as data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from toolkeep._catalogue.listing import Prompt, Resource, Template
 from toolkeep._catalogue.tool import Tool
 from toolkeep._doctor.judge import likely_fault
-from toolkeep.console.values import MAX_HEAD, MAX_VALUE, cut_json, cut_text
+from toolkeep.console.values import MAX_HEAD, MAX_VALUE, Redact, cut_redacted, cut_text
 from toolkeep.errors import Failure, ToolkeepError
 from toolkeep.events import Health
 
 if TYPE_CHECKING:
     from toolkeep._catalogue.catalogue import Catalogue
-    from toolkeep._client.stats import CallStats, Stats
+    from toolkeep._client.stats import CallStats
     from toolkeep.runtime import Runtime, ServerStatus, SessionStatus
 
 MAX_MESSAGE = 2000
 MAX_PAGE = 200
 DESCRIPTION_SHOWN = 500
 """Characters of a description in a list."""
+MAX_TITLE = 200
 MAX_TOOL_SERIES = 100
 
 Item = Tool | Prompt | Resource | Template
@@ -32,10 +34,6 @@ KINDS = ("tools", "prompts", "resources", "templates")
 
 
 # -- errors -------------------------------------------------------------------------------------
-
-
-Redact = Callable[[str], str]
-"""Takes the secrets of a server out of a text."""
 
 
 def error_json(error: BaseException | None, redact: Redact) -> dict[str, Any] | None:
@@ -80,7 +78,7 @@ def server_json(status: ServerStatus, redact: Redact, *, traced: bool) -> dict[s
         "since": status.since,
         "era": status.era,
         "protocol_version": status.protocol_version,
-        "server_version": cut_text(status.server_version or "", 200) or None,
+        "server_version": cut_text(redact(status.server_version or ""), 200) or None,
         "error": error_json(status.error, redact),
         "last_error": error_json(status.last_error, redact),
         "fault": fault.value if fault else None,
@@ -132,24 +130,25 @@ def latency_json(runtime: Runtime, server: str | None, tool: str | None) -> dict
     ones first."""
     stats = runtime.stats
     if server is None:
-        return {"series": [_series(stats, one.name) for one in runtime.servers]}
+        return {"series": [_series(runtime, one.name) for one in runtime.servers]}
     if tool is not None:
-        return {"series": [_series(stats, server, tool)]}
+        return {"series": [_series(runtime, server, tool)]}
     names = sorted(stats.tools(server), key=lambda one: -stats.tool(server, one).calls)
     series = [
-        _series(stats, server),
-        *(_series(stats, server, one) for one in names[:MAX_TOOL_SERIES]),
+        _series(runtime, server),
+        *(_series(runtime, server, one) for one in names[:MAX_TOOL_SERIES]),
     ]
     return {"series": series, "dropped": max(0, len(names) - MAX_TOOL_SERIES)}
 
 
-def _series(stats: Stats, server: str, tool: str | None = None) -> dict[str, Any]:
+def _series(runtime: Runtime, server: str, tool: str | None = None) -> dict[str, Any]:
+    stats = runtime.stats
     found = stats.server(server) if tool is None else stats.tool(server, tool)
     shown = {
         name: getattr(found.latency, name) for name in ("count", "mean", "p50", "p95", "p99", "max")
     }
     buckets = [list(bucket) for bucket in stats.histogram(server, tool)]
-    name = None if tool is None else cut_text(tool, 200)
+    name = None if tool is None else cut_text(runtime.redact(server, tool), 200)
     return {"server": server, "tool": name, **shown, "calls": found.calls, "buckets": buckets}
 
 
@@ -177,7 +176,7 @@ def session_json(session: SessionStatus) -> dict[str, Any]:
 
 
 def catalogue_json(
-    catalogue: Catalogue,
+    runtime: Runtime,
     kind: str,
     *,
     query: str = "",
@@ -188,6 +187,7 @@ def catalogue_json(
     changed_at: Mapping[tuple[str, str], float] | None = None,
 ) -> dict[str, Any]:
     """One page of the items of a kind: those whose name or description has all words of `query`."""
+    catalogue = runtime.catalogue
     items = cast("tuple[Item, ...]", getattr(catalogue, kind))
     found = [one for one in items if _matches(one, query.lower().split(), server, tag)]
     page = found[offset : offset + min(limit, MAX_PAGE)]
@@ -198,7 +198,10 @@ def catalogue_json(
         "offset": offset,
         "tags": list(catalogue.by_tag())[:MAX_PAGE] if kind == "tools" else [],
         "items": [
-            {**item_json(one), "changed_at": (changed_at or {}).get((kind, one.name))}
+            {
+                **item_json(one, partial(runtime.redact, one.server)),
+                "changed_at": (changed_at or {}).get((kind, one.name)),
+            }
             for one in page
         ],
     }
@@ -218,19 +221,25 @@ def find_item(catalogue: Catalogue, kind: str, name: str) -> Item | None:
     return next((one for one in items if one.name == name), None)
 
 
-def item_json(item: Item) -> dict[str, Any]:
+def item_json(item: Item, redact: Redact) -> dict[str, Any]:
     definition = item.definition
     description = definition.description or ""
     title = item.title if isinstance(item, Tool) else definition.title or definition.name
-    return {
+    facts = {
         "name": item.name,
-        "server": item.server,
         "short": item.key[1],
-        "title": cut_text(title, 200),
-        "description": description[:DESCRIPTION_SHOWN],
-        "description_chars": len(description),
-        "stale": item.stale if isinstance(item, Tool) else False,
+        "title": cut_text(title, 2 * MAX_TITLE),
+        "description": description[: 2 * DESCRIPTION_SHOWN],
         **_facts(item),
+    }
+    shown = {name: redact(fact) for name, fact in facts.items()}
+    return {
+        **shown,
+        "title": cut_text(shown["title"], MAX_TITLE),
+        "description": shown["description"][:DESCRIPTION_SHOWN],
+        "description_chars": len(description),
+        "server": item.server,
+        "stale": item.stale if isinstance(item, Tool) else False,
     }
 
 
@@ -264,11 +273,12 @@ def _facts(item: Item) -> dict[str, Any]:
             return {"uri_template": uri, "mime_type": mime}
 
 
-def whole_item_json(item: Item, *, whole: bool) -> dict[str, Any]:
-    definition, truncated = cut_json(definition_json(item), MAX_VALUE if whole else MAX_HEAD)
-    guide = item.guide if isinstance(item, Tool) else ""
-    more = {"definition": definition, "truncated": truncated, "guide": cut_text(guide, MAX_HEAD)}
-    return {**item_json(item), **more}
+def whole_item_json(item: Item, redact: Redact, *, whole: bool) -> dict[str, Any]:
+    limit = MAX_VALUE if whole else MAX_HEAD
+    definition, truncated = cut_redacted(definition_json(item), redact, limit)
+    guide = cut_text(redact(item.guide), MAX_HEAD) if isinstance(item, Tool) else ""
+    more = {"definition": definition, "truncated": truncated, "guide": guide}
+    return {**item_json(item, redact), **more}
 
 
 def definition_json(item: Item) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -282,7 +283,7 @@ def mask_body(body: str) -> str:
         return _masked_message(body)
     lines = (
         f"data: {_masked_message(line[5:])}" if line.startswith("data:") else line
-        for line in body.splitlines()
+        for line in re.split(r"\r\n|\n|\r", body)
         if line.startswith(_STREAM_FIELDS)
     )
     return "\n".join(lines)
