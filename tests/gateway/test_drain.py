@@ -17,14 +17,27 @@ pytestmark = [pytest.mark.requirement("W7"), pytest.mark.timeout(90)]
 CALLERS = 4
 
 
-async def restart_under_load(kit: ScriptedServer, spec: dict[str, Any], folder: Path) -> None:
-    """Restart two replicas, one after the other, while clients of both eras call."""
-    shared = {"state": f"sqlite://{folder}/state.db", "state_keys": [secrets.token_hex(32)]}
-    configure(folder, {"kit": spec}, **shared)
+async def count_processes(program: ScriptedProgram, seen: set[int]) -> None:
+    while True:
+        seen.add(len(await program.processes()))
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("W8")
+async def test_a_rolling_restart_loses_no_call_no_session_and_no_program(tmp_path: Path):
+    """Clients of both eras call a server, and a program that one replica runs for all. The one
+    replica is restarted, and the other one stopped."""
+    shared = {"state": f"sqlite://{tmp_path}/state.db", "state_keys": [secrets.token_hex(32)]}
     words = "-c", "toolkeep.toml"
-    done: list[str] = []
+    done: dict[str, list[str]] = {"kit": [], "own": []}
     stopping = asyncio.Event()
-    async with Balancer() as balancer:
+    running: set[int] = set()
+    async with (
+        ScriptedServer.local(encoding="sse") as kit,
+        ScriptedServer.stdio() as own,
+        Balancer() as balancer,
+    ):
+        configure(tmp_path, {"kit": kit.spec, "own": {**own.spec, "replicas": "owner"}}, **shared)
         # A connection for each request, so that each goes to another replica.
         url = f"http://127.0.0.1:{balancer.port}/mcp"
 
@@ -34,57 +47,45 @@ async def restart_under_load(kit: ScriptedServer, spec: dict[str, Any], folder: 
                 await client.call_tool("kit__echo", {"text": "first"})
                 session = client.session_id
                 while not stopping.is_set():
-                    key = f"{number}/{len(done)}"
-                    result = await client.call_tool("kit__record", {"key": key})
-                    assert (result.attempts, result.success) == (1, True), result.text
-                    done.append(key)
+                    for name, keys in done.items():
+                        key = f"{number}/{len(keys)}"
+                        result = await client.call_tool(f"{name}__record", {"key": key})
+                        assert (result.attempts, result.success) == (1, True), result.text
+                        keys.append(key)
                 assert client.session_id == session
 
-        replicas = list(await asyncio.gather(*(start(folder, *words) for _ in range(2))))
+        async def go_on(calls: list[asyncio.Task[None]]) -> None:
+            """Wait until more calls were made at each server."""
+            made = {name: len(keys) for name, keys in done.items()}
+            while any(len(keys) < made[name] + 10 for name, keys in done.items()):
+                assert not [one.exception() for one in calls if one.done()]
+                await asyncio.sleep(0.02)
+
+        replicas = list(await asyncio.gather(*(start(tmp_path, *words) for _ in range(2))))
         balancer.ports = [one.port for one in replicas]
+        counting = asyncio.create_task(count_processes(own, running))
         try:
             async with asyncio.timeout(BOUND * 2):
                 calls = [asyncio.create_task(call(number)) for number in range(CALLERS)]
-                for place in range(2):
-                    made = len(done)
-                    while len(done) < made + 20:
-                        assert not [one.exception() for one in calls if one.done()]
-                        await asyncio.sleep(0.02)
-                    assert await replicas[place].stop() == 0
-                    replicas[place] = await start(folder, *words)
-                    balancer.ports[place] = replicas[place].port
+                await go_on(calls)
+                assert await replicas[0].stop() == 0
+                replicas[0] = await start(tmp_path, *words)
+                balancer.ports[0] = replicas[0].port
+                await go_on(calls)
+                assert await replicas[1].stop() == 0
+                await go_on(calls)
                 stopping.set()
                 await asyncio.gather(*calls)
         finally:
             stopping.set()
+            counting.cancel()
             await asyncio.gather(*(one.stop() for one in replicas))
-    assert len(done) > 40
-    ledger = await kit.ledger()
-    assert {key: ledger[key] for key in done} == dict.fromkeys(done, 1)
-
-
-async def test_a_rolling_restart_loses_no_call_and_no_session(tmp_path: Path):
-    async with ScriptedServer.local(encoding="sse") as kit:
-        await restart_under_load(kit, kit.spec, tmp_path)
-
-
-@pytest.mark.requirement("W8")
-async def test_a_rolling_restart_hands_over_a_program_without_losing_a_call(tmp_path: Path):
-    most = 0
-
-    async def count(kit: ScriptedProgram) -> None:
-        nonlocal most
-        while True:
-            most = max(most, len(await kit.processes()))
-            await asyncio.sleep(0.01)
-
-    async with ScriptedServer.stdio() as kit:
-        counting = asyncio.create_task(count(kit))
-        await restart_under_load(kit, {**kit.spec, "replicas": "owner"}, tmp_path)
-        counting.cancel()
-        await asyncio.wait((counting,))
-        assert await kit.starts() >= 2
-    assert most == 1
+            await asyncio.wait((counting,))
+        for server, keys in ((kit, done["kit"]), (own, done["own"])):
+            ledger = await server.ledger()
+            assert {key: ledger[key] for key in keys} == dict.fromkeys(keys, 1)
+        assert max(running) == 1
+        assert await own.starts() >= 2
 
 
 async def test_a_running_call_ends_and_its_client_is_sent_elsewhere(tmp_path: Path):
