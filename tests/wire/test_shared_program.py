@@ -287,8 +287,9 @@ async def test_a_question_that_is_being_answered_is_not_put_twice():
     async def run(params: Any, attempt: Attempt) -> dict[str, Any]:
         assert attempt.on_server_request is not None
         await attempt.on_server_request("elicitation/create", {})
-        polls = made.store.count("poll")
-        await until(lambda: made.store.count("poll") > polls)
+        asked, polls = made.store.count("question"), made.store.count("poll")
+        await until(lambda: made.store.count("poll") > polls + 1)
+        assert made.store.count("question") == asked
         return {}
 
     async with replicas(run) as made:
@@ -499,8 +500,7 @@ async def test_members_hear_of_notifications_and_of_the_end_of_the_owner():
         assert await made.other.enter(member) == ""
 
 
-async def test_each_process_may_run_the_program_in_its_turn(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shared_program, "MAX_OWNERS", 1)
+async def test_each_process_may_run_the_program_in_its_turn():
     async with replicas() as made, AsyncExitStack() as stack:
         owner = made.owner
         for number in range(3):
@@ -618,6 +618,21 @@ async def test_a_request_at_an_owner_that_went_silently_does_not_disturb_the_nex
         assert await made.other.enter(member) == ""
         evidence = (await call).evidence
         assert (evidence.kind, evidence.sent) == (FaultKind.BROKEN, True)
+        assert member.lost == []
+
+
+async def test_only_the_last_owners_are_remembered(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shared_program, "MAX_OWNERS", 1)
+    monkeypatch.setattr(shared_program, "SILENCE", 60.0)
+    async with replicas(hang) as made, standing_alone(made.store) as following:
+        call = asyncio.create_task(made.fault())
+        await until(lambda: made.ran)
+        made.store.to_lose = ["fault"] * 10
+        await made.owner.aclose()
+        assert await following.enter(Member()) == ""
+        member = Member()
+        assert await made.other.enter(member) == following.id
+        assert (await call).evidence.kind is FaultKind.BROKEN
         assert member.lost == []
 
 

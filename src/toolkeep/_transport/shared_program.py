@@ -210,9 +210,8 @@ class SharedProgram:
 
     async def _find_owner(self) -> bool:
         found = await self._state.ask(lambda store: store.get(self._name))
-        owner = found.value.decode() if found is not None else ""
-        if not owner or owner == self.id:
-            return False
+        if found is None or (owner := found.value.decode()) == self.id:
+            return False  # who has the lease has not said so yet
         if owner != self._owner:
             self._owner, self._heard_at[owner] = owner, float("-inf")
             if len(self._heard_at) > MAX_OWNERS:
