@@ -53,6 +53,8 @@ class LossyStore(MemoryStore):
         self.sent: list[dict[str, Any]] = []
         self.delay = 0.0
         """Seconds that a message takes."""
+        self.fails_after_sending = False
+        """The next request is sent, or lost, and the store says that it failed."""
         self.cut_off = ""
         """No message of this process arrives."""
         self.is_down = self.has_dropped_leases = False
@@ -68,14 +70,20 @@ class LossyStore(MemoryStore):
         await asyncio.sleep(self.delay)
         found = json.loads(message)
         self.sent.append({"channel": channel, **found})
-        if found["by"] == self.cut_off:
+        await self._deliver(channel, message, found["op"], found["by"])
+        if self.fails_after_sending and found["op"] == "ask":
+            self.fails_after_sending = False
+            raise StoreUnavailable("it broke", store="lossy")
+
+    async def _deliver(self, channel: str, message: bytes, op: str, sender: str) -> None:
+        if sender == self.cut_off:
             return
-        if found["op"] in self.to_lose:
-            self.to_lose.remove(found["op"])
+        if op in self.to_lose:
+            self.to_lose.remove(op)
             return
         await super().publish(channel, message)
-        if found["op"] in self.to_double:
-            self.to_double.remove(found["op"])
+        if op in self.to_double:
+            self.to_double.remove(op)
             await super().publish(channel, message)
 
     @asynccontextmanager
@@ -645,6 +653,22 @@ async def test_while_the_store_is_down_nothing_is_sent(monkeypatch: pytest.Monke
         assert "it is down" in fault.evidence.detail
         made.store.is_down = False
         assert made.ran == []
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_when_the_store_fails_with_a_request_the_owner_says_whether_it_arrived(
+    arrives: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shared, "COOLDOWN", 0.1)
+    async with replicas() as made:
+        made.store.fails_after_sending = True
+        if arrives:
+            assert await made.forward({"text": "x"}) == {"given": {"text": "x"}}
+        else:
+            made.store.to_lose = ["ask"]
+            evidence = (await made.fault()).evidence
+            assert (evidence.kind, evidence.sent) == (FaultKind.CONNECT, False)
+        assert made.ran == (["tools/call"] if arrives else [])
 
 
 async def test_messages_are_received_again_after_the_store_has_ended_them(
