@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -121,11 +122,17 @@ class Endpoint:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What this address was given: configured secrets, and header values that were sent."""
-        spec, client = self.spec, self._http_client
+        return (
+            *self._configured_secrets,
+            *(self._http_client.secrets if self._http_client else ()),
+        )
+
+    @cached_property
+    def _configured_secrets(self) -> tuple[str, ...]:
+        spec = self.spec
         key = (spec.api_key.get_secret_value(),) if spec.api_key is not None else ()
-        sent = tuple(client.secrets) if client is not None else secrets_of_url(spec.url)
-        proxy = secrets_of_url(spec.proxy or "")
-        return (*key, *spec.headers.values(), *spec.secrets, *proxy, *sent)
+        urls = (*secrets_of_url(spec.url), *secrets_of_url(spec.proxy or ""))
+        return (*key, *spec.headers.values(), *spec.secrets, *urls)
 
     async def aclose(self) -> None:
         """Close the HTTP client, with what is still under way. The clients are closed by now."""

@@ -58,6 +58,7 @@ class CallRecord:
         "reason",
         "result",
         "server",
+        "size",
         "tool",
         "verdict",
         "version",
@@ -82,12 +83,12 @@ class CallRecord:
         self.log_count = self.questions = 0
         self.arguments: Kept | None = None
         self.result: Kept | None = None
-        self.version = 0
+        self.version = self.size = 0
 
-    @property
-    def size(self) -> int:
-        kept = (*self.logs, *(one for one in (self.arguments, self.result) if one is not None))
-        return sum(min(one.size, len(one.text)) for one in kept)
+    def _keep(self, value: object) -> Kept:
+        kept = Kept(value)
+        self.size += len(kept.text)
+        return kept
 
     def as_dict(self, *, values: bool) -> dict[str, Any]:
         reason, error = self.reason, self.error
@@ -140,7 +141,7 @@ class CallRecord:
             case Started():
                 self.began, self.principal = event.at, event.principal
                 self.attempts[0]["began"] = event.at
-                self.arguments = Kept(event.arguments or {})
+                self.arguments = self._keep(event.arguments or {})
             case Progress():
                 self._add_progress(event, redact)
             case Log():
@@ -165,7 +166,7 @@ class CallRecord:
         self.log_count += 1
         if len(self.logs) < MAX_LOGS:
             line = {"at": event.at, "level": event.level, "logger": event.logger}
-            self.logs.append(Kept({**line, "data": event.data}))
+            self.logs.append(self._keep({**line, "data": event.data}))
 
     def _add_retry(self, event: Retrying, redact: Redact) -> None:
         failure = failure_json(event.failure, redact)
@@ -180,7 +181,7 @@ class CallRecord:
         self._end(event.at)
         self._end_attempt(event.at, "answered")
         self.cached, self.attempt_count = result.cached, max(result.attempts, 1)
-        self.result = Kept(result.raw)
+        self.result = self._keep(result.raw)
         self.verdict, self.outcome = "ran", "ok"
         if result.cached:
             self.reason = "an earlier equal call has this result: nothing was sent"
@@ -207,7 +208,7 @@ class CallRecord:
             self._end_attempt(event.at, "failed", failure_json(known.failure, redact), said)
         raw = getattr(getattr(error, "result", None), "raw", None)
         if raw is not None:
-            self.result = Kept(raw)
+            self.result = self._keep(raw)
 
     def _end(self, at: float) -> None:
         self.ended = at

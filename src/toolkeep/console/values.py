@@ -52,19 +52,19 @@ def cut_json(value: object, limit: int = MAX_VALUE) -> tuple[Any, bool]:
 
 def _copy(value: object, budget: _Budget, depth: int) -> Any:
     match value:
+        case str():
+            room = max(budget.characters, 0)
+            return value if budget.take(len(value)) else _cut_text(value, room)
         case None | bool() | int():
             budget.take(8)
             return value
         case float():
             budget.take(8)
             return value if math.isfinite(value) else str(value)
-        case str():
-            room = max(budget.characters, 0)
-            return value if budget.take(len(value)) else _cut_text(value, room)
-        case Mapping() | list() | tuple() if depth <= 0:
+        case dict() | list() | tuple() | Mapping() if depth <= 0:
             budget.is_spent = True
             return "…"
-        case Mapping():
+        case dict() | Mapping():
             copied: dict[str, Any] = {}
             for key, item in cast("Mapping[Any, Any]", value).items():
                 name = str(key)
@@ -99,10 +99,13 @@ def cut_text(text: str, limit: int) -> str:
     return text if len(text) <= limit else _cut_text(text, limit)
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def dump(value: object) -> str:
+    text = _encode(value)
     # Lone surrogates are JSON, but cannot be sent as UTF-8.
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class Kept:
