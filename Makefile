@@ -18,7 +18,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install --quiet --cons
 TEST  := $(BIN)/python -m pytest tests $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadscope)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo browser test test-quick test-lowest test-newest test-newest-python check bench bench-gate shape pictures chaos chaos-logins fleet interop conformance fleet-auth scenarios peers docs lint types format snapshot clean
+.PHONY: help install demo browser test test-quick test-lowest test-newest test-newest-python check bench bench-gate bench-gateway shape pictures chaos chaos-logins fleet fleet-gateways fuzz-gateway interop conformance fleet-auth scenarios peers docs lint types format snapshot clean
 
 help:
 	@echo "make install    the virtual environment, with toolkeep and the tools in it"
@@ -30,10 +30,13 @@ help:
 	@echo "make check      all that CI runs: format, lint, types, imports, docs, tests, coverage"
 	@echo "make bench      what a call costs, beside others; ten minutes (QUICK=1: whether it runs)"
 	@echo "make bench-gate  instructions for one call, where valgrind is; fails when they have grown"
+	@echo "make bench-gateway  what a call through the gateway costs, beside other gateways"
 	@echo "make shape      files, lines and classes that a call runs through, beside other packages"
 	@echo "make chaos      100,000 calls in a world full of trouble; CALLS=20000 SEED=12 for others"
 	@echo "make chaos-logins  20,000 calls of fifty users whose logins expire and are revoked"
 	@echo "make fleet      replicas that share Redis or SQLite, killed and starved, and the ledger"
+	@echo "make fleet-gateways  gateways that share Redis, killed and restarted under load"
+	@echo "make fuzz-gateway  five minutes of what no client would send; FUZZ_SECONDS=60 for one"
 	@echo "make interop    other people's servers, from npm and PyPI, and the table of what works"
 	@echo "make conformance  the protocol's own suite, and its table"
 	@echo "make fleet-auth  processes killed while they refresh a login; KILLS=50 for a short run"
@@ -173,6 +176,10 @@ check: lint types docs
 bench: $(STAMP) $(if $(QUICK),,.venv-peers/.installed .venv-mcp1/.installed)
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(PUBLISH),--publish) $(ARGS)
 
+# What a gateway costs, beside others. ARGS=--publish writes the page.
+bench-gateway: $(STAMP) benchmarks/npm/node_modules/.installed
+	$(BIN)/python -m benchmarks.gateway $(ARGS)
+
 bench-gate: $(STAMP)
 	$(BIN)/python -m benchmarks.gate $(ARGS)
 
@@ -203,6 +210,23 @@ chaos-logins: $(STAMP) tests/oauth/node_modules/.installed
 # Replicas that share a store, in trouble; ARGS=--growth measures what sharing costs.
 fleet: $(STAMP)
 	$(BIN)/python -m chaos.fleet $(ARGS)
+
+# Gateways behind plain round robin, killed and restarted under load; ARGS="--rounds 10".
+fleet-gateways: $(STAMP)
+	$(BIN)/python -m chaos.gateway_fleet $(ARGS)
+
+# The front of the gateway, with a fuzzer that follows its branches. In an environment of its own:
+# it is needed here only. FUZZ_SECONDS=60 for one minute.
+.venv-fuzz/.installed: pyproject.toml constraints.txt
+	@$(call environment,.venv-fuzz)
+	.venv-fuzz/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt hatchling
+	.venv-fuzz/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+	  --no-build-isolation --editable '.[gateway]' mcp
+	.venv-fuzz/bin/python -m pip --disable-pip-version-check install --quiet 'atheris==3.0.0'
+	@touch $@
+
+fuzz-gateway: .venv-fuzz/.installed
+	.venv-fuzz/bin/python -m chaos.gateway_fuzz -max_total_time=$(or $(FUZZ_SECONDS),300) $(ARGS)
 
 # In an environment of its own: CI has no need of what the frameworks' integrations need.
 PEERS := .venv-peers/bin
@@ -247,5 +271,5 @@ snapshot: $(STAMP)
 
 clean:
 	rm -rf .venv .venv-* build dist htmlcov .coverage .coverage.* coverage.json \
-	  .pytest_cache .ruff_cache .import_linter_cache .hypothesis tests/interop/node_modules conformance/node_modules
+	  .pytest_cache .ruff_cache .import_linter_cache .hypothesis tests/interop/node_modules conformance/node_modules benchmarks/npm/node_modules
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,11 @@
-"""Runs the protocol's own suite against `client.py`, and writes down what came of it.
+"""Runs the protocol's own suite against `client.py` and `server.py`, and writes down the outcome.
 
     python conformance/run.py             every scenario, then results.json and the page in the docs
     python conformance/run.py PATTERN…    those whose names match, and nothing is written
+
+The suite scores the server three times: directly, and through two gateways (`toolkeep serve`, a
+profile without prefixes), one that speaks the newest version to it and one that speaks the legacy
+era to it. What it passes directly, it must pass through the first one.
 
 One scenario at a time: the suite would start all at once, and several of them measure time. A
 scenario has passed when the suite ends well and at least one of its checks succeeded: a scenario
@@ -14,11 +18,15 @@ import argparse
 import json
 import platform
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -40,6 +48,11 @@ NOT_YET = tuple(
     for name in ("enterprise-managed-authorization", "dpop", "dpop-nonce", "wif-jwt-bearer")
 )
 """Extensions that toolkeep does not have yet: they may fail."""
+DIRECT, GATEWAY, LEGACY = "direct", "gateway", "legacy"
+"""How the suite reaches the server: directly, or through a gateway that speaks the newest version
+or the legacy era to it."""
+START_WITHIN = 30.0
+"""Seconds for a server or a gateway to start."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +109,29 @@ def scenarios() -> list[Scenario]:
     return found
 
 
-def run(scenario: Scenario) -> Outcome:
+def server_scenarios() -> list[Scenario]:
+    """Each at every version it is for. Extensions are left out: `server.py` has none."""
+    listed = re.findall(r"- (\S+) \[(.+)\]", suite("list", "--server").stdout)
+    return [
+        Scenario(name, version)
+        for name, versions in listed
+        if versions != "extension"
+        for version in versions.split(",")
+    ]
+
+
+def run(scenario: Scenario, url: str | None = None) -> Outcome:
+    """What the suite says of `client.py`, or of the server at `url`."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         version = ["--spec-version", scenario.version] if scenario.version else []
+        what = ["client", "--command", f"{sys.executable} client.py"]
+        if url is not None:
+            what = ["server", "--url", url]
         done = suite(
-            *("client", "--command", f"{sys.executable} client.py", "--output-dir", folder),
-            *("--scenario", scenario.name, "--timeout", str(BOUND * 1000), *version),
+            *what,
+            *("--scenario", scenario.name, "--output-dir", folder),
+            *("--timeout", str(BOUND * 1000), *version),
             bound=2 * BOUND,
         )
         kept = list(Path(folder).rglob("checks.json"))
@@ -136,16 +165,104 @@ def last_line(text: str) -> str:
     return next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
 
 
+# --- servers ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def servers() -> Iterator[Mapping[str, str]]:
+    """`server.py` and two gateways before it: how it is reached, and the URL for that."""
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        port = free_port()
+        stack.enter_context(serving(["server.py", str(port)], f"http://127.0.0.1:{port}/mcp"))
+        urls = {DIRECT: f"http://127.0.0.1:{port}/mcp"}
+        for name, mode in ((GATEWAY, "auto"), (LEGACY, "legacy")):
+            file, own = Path(folder) / f"{name}.toml", free_port()
+            file.write_text(CONFIGURATION.format(url=urls[DIRECT], mode=mode), "utf-8")
+            command = ["-m", "toolkeep", "serve", "-c", str(file), "--port", str(own)]
+            stack.enter_context(serving(command, f"http://127.0.0.1:{own}/readyz"))
+            urls[name] = f"http://127.0.0.1:{own}/mcp/bare"
+        yield urls
+
+
+CONFIGURATION = """\
+[servers.fixture]
+url = "{url}"
+mode = "{mode}"
+
+[gateway.profiles.bare]
+prefix = false
+"""
+
+
+@contextmanager
+def serving(command: Sequence[str], url: str) -> Iterator[None]:
+    """A Python program that serves, from when `url` is answered on."""
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=HERE, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(round(START_WITHIN / 0.1)):
+            if process.poll() is not None or is_answered(url):
+                break
+            time.sleep(0.1)
+        else:
+            raise SystemExit(f"{' '.join(command)} does not serve after {START_WITHIN:g} s")
+        if process.returncode is not None:
+            raise SystemExit(f"{' '.join(command)} ended with code {process.returncode}")
+        yield
+    finally:
+        process.terminate()
+        process.wait(START_WITHIN)
+
+
+def is_answered(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1):
+            return True
+    except urllib.error.HTTPError as refused:
+        return refused.code != 503  # a gateway that does not reach its server yet
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
+def score_server(chosen: Sequence[Scenario]) -> dict[str, list[Outcome]]:
+    """What the suite says of the server, for each way to reach it; empty: no scenario is chosen."""
+    if not chosen:
+        return {}
+    with servers() as urls:
+        scored: dict[str, list[Outcome]] = {way: [] for way in urls}
+        for scenario in chosen:
+            for way, url in urls.items():
+                scored[way].append(tell(run(scenario, url), way))
+        return scored
+
+
+def lost_on_the_way(scored: Mapping[str, Sequence[Outcome]]) -> list[Outcome]:
+    """What passes directly, and not through the gateway. Also what does not pass at all: then the
+    server proves nothing."""
+    return [
+        through
+        for direct, through in zip(scored.get(DIRECT, ()), scored.get(GATEWAY, ()), strict=True)
+        if not (direct.fine and through.fine)
+    ]
+
+
 # --- writing it down --------------------------------------------------------------------------
 
 
-def record(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def record(outcomes: Sequence[Outcome], scored: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
     return {
         "suite": version_of_suite(),
         "toolkeep": toolkeep.__version__,
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
         "outcomes": [asdict(outcome) for outcome in outcomes],
+        "server": {way: [asdict(each) for each in found] for way, found in scored.items()},
     }
 
 
@@ -158,6 +275,7 @@ def page(results: dict[str, Any]) -> str:
     outcomes = [Outcome(**raw) for raw in results["outcomes"]]
     plain = [each for each in outcomes if not each.name.startswith(NEEDS_OAUTH)]
     oauth = [each for each in outcomes if each.name.startswith(NEEDS_OAUTH)]
+    scored = {way: [Outcome(**raw) for raw in found] for way, found in results["server"].items()}
     return TEXT.format(
         **{key: results[key] for key in ("suite", "toolkeep", "python", "date")},
         fine=sum(each.fine for each in plain),
@@ -167,6 +285,11 @@ def page(results: dict[str, Any]) -> str:
         oauth_fine=sum(each.fine for each in oauth),
         oauth_count=len(oauth),
         oauth="\n".join(rows(oauth)),
+        server_fine=sum(each.fine for each in scored[GATEWAY]),
+        server_count=len(scored[DIRECT]),
+        direct_fine=sum(each.fine for each in scored[DIRECT]),
+        legacy_fine=sum(each.fine for each in scored[LEGACY]),
+        server="\n".join(server_rows(scored)),
     )
 
 
@@ -178,15 +301,21 @@ def rows(outcomes: Iterable[Outcome]) -> Iterable[str]:
         yield f"| {each.name} | {version} | {verdict} | {counts} |"
 
 
+def server_rows(scored: Mapping[str, Sequence[Outcome]]) -> Iterable[str]:
+    for row in zip(scored[DIRECT], scored[GATEWAY], scored[LEGACY], strict=True):
+        checks = [f"{each.passed}" if each.fine else f"{each.failed} failed" for each in row]
+        yield f"| {row[0].name} | {row[0].version} | {' | '.join(checks)} |"
+
+
 TEXT = """\
 <!-- Written by conformance/run.py from conformance/results.json. Run `make conformance` again. -->
 
 # Conformance
 
 The protocol's own test suite is `@modelcontextprotocol/conformance`. Its scenarios are servers
-that check what a client sends. `make conformance` runs each against
-[a small client](../../conformance/client.py) on `toolkeep.Client`, one after the other, and writes
-this page.
+that check what a client sends, and clients that check what a server answers. `make conformance`
+runs each against [a small client](../../conformance/client.py) on `toolkeep.Client`, or against
+[the gateway](#the-gateway-as-a-server), one after the other, and writes this page.
 
 Last run: {date}, suite {suite}, toolkeep {toolkeep}, Python {python}.
 
@@ -212,6 +341,23 @@ enterprise-managed authorization, DPoP and workload identity.
 | scenario | version | | checks passed | failed | not exercised |
 |---|---|---|---|---|---|
 {oauth}
+
+## The gateway as a server
+
+{server_fine} of {server_count} passed through the gateway, {direct_fine} directly. The suite's
+clients call [one server](../../conformance/server.py), on the official SDK, directly and through
+[the gateway](../explanation/gateway.md), at a profile without prefixes. The table shows the checks
+that passed.
+
+| scenario | version | directly | through the gateway | the same, legacy era to the server |
+|---|---|---|---|---|
+{server}
+
+The gateway answers with JSON where the SDK opens an event stream for a single result, so a few
+scenarios have fewer checks there. In the last column, the gateway speaks the legacy era to the
+server, whatever era its client speaks: {legacy_fine} passed. The others test what a legacy server
+cannot have: the capabilities of each single client, several questions at once, names for questions,
+and questions before a prompt.
 """
 
 
@@ -219,23 +365,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The protocol's own suite.")
     parser.add_argument("patterns", nargs="*", help="globs over names, such as 'http-*'")
     patterns = parser.parse_args().patterns
-    chosen = [
-        scenario
-        for scenario in scenarios()
-        if not patterns or any(fnmatch(scenario.name, pattern) for pattern in patterns)
-    ]
-    outcomes = [tell(run(scenario)) for scenario in chosen]
+
+    def chosen(listed: Iterable[Scenario]) -> list[Scenario]:
+        wanted = patterns or ["*"]
+        return [one for one in listed if any(fnmatch(one.name, pattern) for pattern in wanted)]
+
+    outcomes = [tell(run(scenario)) for scenario in chosen(scenarios())]
+    scored = score_server(chosen(server_scenarios()))
     if not patterns:
-        results = record(outcomes)
+        results = record(outcomes, scored)
         RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
         PAGE.write_text(page(results), "utf-8")
     broken = [each for each in outcomes if not each.fine and each.name not in NOT_YET]
-    sys.exit(1 if broken or not outcomes else 0)
+    sys.exit(1 if broken or lost_on_the_way(scored) or not (outcomes or scored) else 0)
 
 
-def tell(outcome: Outcome) -> Outcome:
+def tell(outcome: Outcome, way: str = "") -> Outcome:
     verdict = "passed" if outcome.fine else "failed"
-    where = f"{outcome.name} {outcome.version}".strip()
+    where = " ".join(filter(None, (outcome.name, outcome.version, way and f"({way})")))
     print(
         f"{verdict}  {where}: {outcome.passed} checks passed, {outcome.failed} failed", flush=True
     )

@@ -101,7 +101,7 @@ def unknown_error(
     if near:
         hint = f"did you mean {' or '.join(shorten(one) for one in near)}?"
     else:
-        hint = "no name is similar" if names else f"no server listings any {what}"
+        hint = "no name is similar" if names else f"no server lists any {what}"
     kind = UnknownPrompt if what == "prompt" else UnknownTool
     return kind(f"there is no {what} {shorten(name)!r}: {hint}", suggestions=near)
 
