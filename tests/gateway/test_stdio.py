@@ -15,6 +15,7 @@ from mcp import StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 
 from tests.engine.helpers_rounds import ELICIT
+from tests.wire.helpers_stdio import TOOLS
 from toolkeep import Runtime
 from toolkeep.gateway import CLIENT_ANSWERS, Gateway, stdio
 from toolkeep.gateway.stdio import serve_stdio
@@ -134,13 +135,7 @@ async def test_the_sdks_client_uses_the_command_as_a_server(
 
 async def test_only_the_protocol_reaches_standard_output(tmp_path: Path):
     noise = "import sys; print('noise', flush=True); print('noise', file=sys.stderr, flush=True)"
-    program = tmp_path / "server.py"
-    program.write_text(
-        f"{noise}\nfrom mcp.server.mcpserver import MCPServer\nserver = MCPServer('noisy')\n"
-        "@server.tool()\ndef shout() -> str:\n    return 'done'\n"
-        "server.run()\n"
-    )
-    entry = {"command": sys.executable, "args": [str(program)]}
+    entry = {"command": sys.executable, "args": ["-I", "-S", "-c", f"{noise}\n{TOOLS}"]}
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"noisy": entry}}))
     pipe = asyncio.subprocess.PIPE
@@ -150,7 +145,7 @@ async def test_only_the_protocol_reaches_standard_output(tmp_path: Path):
         stdout=pipe,
         stderr=pipe,
     )
-    params = {"name": "noisy__shout", "arguments": {}, "_meta": META}
+    params = {"name": "noisy__pid", "arguments": {}, "_meta": META}
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     try:
         async with asyncio.timeout(BOUND):
@@ -164,7 +159,7 @@ async def test_only_the_protocol_reaches_standard_output(tmp_path: Path):
         if process.returncode is None:
             process.kill()
         await process.wait()
-    assert answer["result"]["content"][0]["text"] == "done"
+    assert answer["result"]["content"][0]["text"].isdecimal()
     assert rest == b""
     assert b"noise" in said
     assert process.returncode == 0
