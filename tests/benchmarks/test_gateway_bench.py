@@ -3,6 +3,8 @@
 No limits of time but one that only a mistake exceeds.
 """
 
+import json
+
 import pytest
 
 from benchmarks import gateway
@@ -44,3 +46,8 @@ def test_the_page_says_what_was_measured() -> None:
     assert "| direct | legacy | 1.00 ms |  | 2.00 ms | 1,000 |  |  |  |" in table
     row = "| toolkeep 1 | legacy | 1.50 ms | 0.50 ms | 2.50 ms | 900 | 2,000 | 80 MB | 90 MB |"
     assert row in table
+
+
+def test_the_page_has_the_committed_figures() -> None:
+    report = json.loads(gateway.RESULTS.read_text("utf-8"))
+    assert gateway.page(report) == gateway.PAGE.read_text("utf-8")
