@@ -34,7 +34,7 @@ from toolkeep._version import __version__
 from toolkeep.config.fields import thaw
 from toolkeep.console.calls import CallRecord
 from toolkeep.console.guard import Authenticate, Guard, Refused, SecureHeaders, ask
-from toolkeep.console.recorder import MAX_CALLS, Change, Gap, Recorder
+from toolkeep.console.recorder import MAX_CALLS, Change, Recorder
 from toolkeep.console.values import MAX_VALUE, cut_redacted, dump
 from toolkeep.console.views import (
     KINDS,
@@ -298,13 +298,13 @@ class Console:
         hello = {"process": self._process(recorder), "resumed": resumed}
         yield f"retry: 500\n{sse('hello', hello)}"
         if last_id and not resumed:
-            yield sse("gap", gap_json(Gap(None, "restart")))
+            yield sse("gap", {"missed": None, "reason": "restart"})
         while loop.time() < end and not (recorder.is_closed or self._is_closed):
             batch = recorder.batch(version, values=values, first=first)
             first = False
             event_id = f"{recorder.instance}-{batch.version}"
             if batch.gap is not None:
-                yield sse("gap", gap_json(batch.gap), event_id)
+                yield sse("gap", batch.gap, event_id)
             if batch.data:
                 yield sse("batch", batch.data, event_id)
             version = batch.version
@@ -362,8 +362,7 @@ class Console:
         return {"ticks": list(self._recorder.ticks)}
 
     async def _latency(self, request: Request, body: Body) -> object:
-        query = request.query_params
-        return latency_json(self._runtime, query.get("server"), query.get("tool"))
+        return latency_json(self._runtime, request.query_params.get("server"))
 
     async def _sessions(self, request: Request, body: Body) -> object:
         sessions = self._runtime.sessions
@@ -623,10 +622,6 @@ def to_json(value: object, status: int = 200) -> Response:
 def sse(event: str, data: Mapping[str, Any], event_id: str = "") -> str:
     number = f"id: {event_id}\n" if event_id else ""
     return f"{number}event: {event}\ndata: {dump(data)}\n\n"
-
-
-def gap_json(gap: Gap) -> dict[str, Any]:
-    return {"missed": gap.missed, "reason": gap.reason}
 
 
 def call_facts(record: CallRecord) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ reason is that of the rules. Secrets of the server are taken out of its texts be
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
 from toolkeep.console.values import Kept, Redact, cut_json, cut_text
@@ -34,56 +35,47 @@ MAX_ATTEMPTS, MAX_LOGS = 20, 100
 """Attempts and log lines that are kept of one call."""
 MAX_REASON, MAX_NAME = 500, 200
 
+SHOWN = (
+    *("id", "server", "tool", "principal", "console", "began", "ended", "cached", "progress"),
+    *("attempts", "attempt_count", "outcome", "verdict", "questions"),
+)
+"""What a viewer gets of a record as it is."""
 
+
+@dataclass(slots=True)
 class CallRecord:
     """One call as far as it was observed."""
 
-    __slots__ = (
-        "arguments",
-        "attempt_count",
-        "attempts",
-        "began",
-        "cached",
-        "call_id",
-        "console",
-        "ended",
-        "error",
-        "log_count",
-        "logs",
-        "masked_reason",
-        "outcome",
-        "principal",
-        "progress",
-        "questions",
-        "reason",
-        "result",
-        "server",
-        "size",
-        "tool",
-        "verdict",
-        "version",
-    )
+    id: str
+    server: str
+    tool: str
+    began: float
+    attempts: list[dict[str, Any]]
+    attempt_count: int = 1
+    principal: str | None = None
+    console: bool = False
+    ended: float | None = None
+    cached: bool = False
+    progress: dict[str, Any] | None = None
+    outcome: str | None = None
+    verdict: str | None = None
+    reason: str | None = None
+    masked_reason: str | None = None
+    """For those who may not see values, where reason and error quote some."""
+    error: dict[str, Any] | None = None
+    logs: list[Kept] = field(default_factory=list[Kept])
+    log_count: int = 0
+    questions: int = 0
+    arguments: Kept | None = None
+    result: Kept | None = None
+    version: int = 0
+    size: int = 0
+    """Characters of the values that are kept."""
 
-    def __init__(self, event: CallEvent, redact: Redact) -> None:
-        self.call_id, self.server = event.call_id, event.server
-        self.tool = cut_text(redact(event.tool), MAX_NAME)
-        self.principal: str | None = None
-        self.began, self.ended = event.at, None
-        self.console = self.cached = False
-        self.progress: dict[str, Any] | None = None
-        self.attempts: list[dict[str, Any]] = [new_attempt(1, event.at)]
-        self.attempt_count = 1
-        self.outcome: str | None = None
-        self.verdict: str | None = None
-        self.reason: str | None = None
-        self.masked_reason: str | None = None
-        """For those who may not see values, where reason and error quote some."""
-        self.error: dict[str, Any] | None = None
-        self.logs: list[Kept] = []
-        self.log_count = self.questions = 0
-        self.arguments: Kept | None = None
-        self.result: Kept | None = None
-        self.version = self.size = 0
+    @classmethod
+    def of(cls, event: CallEvent, redact: Redact) -> CallRecord:
+        tool = cut_text(redact(event.tool), MAX_NAME)
+        return cls(event.call_id, event.server, tool, event.at, [new_attempt(1, event.at)])
 
     def _keep(self, value: object) -> Kept:
         kept = Kept(value)
@@ -95,25 +87,12 @@ class CallRecord:
         if self.masked_reason and error and not values:
             reason, error = self.masked_reason, {**error, "message": self.masked_reason}
         return {
-            "id": self.call_id,
-            "server": self.server,
-            "tool": self.tool,
-            "principal": self.principal,
-            "console": self.console,
+            **{name: getattr(self, name) for name in SHOWN},
             "state": "running" if self.ended is None else "ended",
-            "began": self.began,
-            "ended": self.ended,
             "duration": None if self.ended is None else max(self.ended - self.began, 0.0),
-            "cached": self.cached,
-            "progress": self.progress,
-            "attempts": self.attempts,
-            "attempt_count": self.attempt_count,
-            "outcome": self.outcome,
-            "verdict": self.verdict,
             "reason": reason,
             "error": error,
             "logs": self.log_count,
-            "questions": self.questions,
             "argument_bytes": self.arguments.size if self.arguments else None,
             "result_bytes": self.result.size if self.result else None,
         }

@@ -105,19 +105,12 @@ class Change:
 
 
 @dataclass(slots=True)
-class Gap:
-    """What a viewer will never see."""
-
-    missed: int | None
-    reason: str
-
-
-@dataclass(slots=True)
 class Batch:
     """What a viewer does not know yet."""
 
     version: int
-    gap: Gap | None
+    gap: dict[str, Any] | None
+    """Calls that the viewer will never see: how many, if that is known, and why."""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
     is_complete: bool = True
     """Whether there was room for all of it."""
@@ -281,17 +274,17 @@ class Recorder:
             found.append(record)
         return found[::-1]
 
-    def _gap(self, after: int, *, first: bool) -> Gap | None:
+    def _gap(self, after: int, *, first: bool) -> dict[str, Any] | None:
         if first and not after:
             return None
         if first and after < self._resumed_at:
-            return Gap(None, "away")
+            return {"missed": None, "reason": "away"}
         missed = 0
         for version in reversed(self._evicted):
             if version <= after:
                 break
             missed += 1
-        return Gap(missed, "slow") if missed else None
+        return {"missed": missed, "reason": "slow"} if missed else None
 
     def questions(self, *, values: bool) -> list[dict[str, Any]]:
         """The questions that wait for an answer."""
@@ -332,7 +325,7 @@ class Recorder:
     def _add_call_event(self, event: CallEvent) -> None:
         record = self.calls.get(event.call_id)
         if record is None:
-            record = self.calls[event.call_id] = CallRecord(event, self._redact(event.server))
+            record = self.calls[event.call_id] = CallRecord.of(event, self._redact(event.server))
         before = record.size
         record.add(event, self._redact(event.server))
         record.console = record.console or event.call_id in self.console_calls.values()
@@ -361,7 +354,7 @@ class Recorder:
         self._drop(record)
 
     def _drop(self, record: CallRecord) -> None:
-        del self.calls[record.call_id]
+        del self.calls[record.id]
         self._value_size -= record.size
 
     def _add_question(self, event: InputNeeded) -> None:

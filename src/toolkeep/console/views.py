@@ -7,6 +7,7 @@ on as data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +30,16 @@ DESCRIPTION_SHOWN = 500
 MAX_TITLE = 200
 MAX_TOOL_SERIES = 100
 
+SHOWN_OF_SERVER = (
+    *("name", "transport", "since", "era", "protocol_version", "can_log_in", "latency"),
+    *("tools", "prompts", "resources", "stale", "sessions"),
+)
+SHOWN_OF_STATS = (
+    *("calls", "in_flight", "failed", "tool_errors", "cancelled", "cached", "retries"),
+    "last_call_at",
+)
+SHOWN_OF_LATENCY = ("mean", "p50", "p95", "p99", "max")
+
 Item = Tool | Prompt | Resource | Template
 KINDS = ("tools", "prompts", "resources", "templates")
 
@@ -42,11 +53,8 @@ def error_json(error: BaseException | None, redact: Redact) -> dict[str, Any] | 
     text = cut_text(redact(str(error)), MAX_MESSAGE)
     failure = error.failure if isinstance(error, ToolkeepError) else None
     delivery = error.delivery.value if isinstance(error, ToolkeepError) else "unknown"
-    about = {"kind": None, "status": None, "code": None, "rule": None}
-    if failure is not None:
-        about = {"kind": failure.kind.value, "status": failure.status, "code": failure.code}
-        about["rule"] = failure.rule or None
-    return {"type": type(error).__name__, "message": text, "delivery": delivery, **about}
+    about = failure_json(failure, redact) or dict.fromkeys(("kind", "status", "code", "rule"))
+    return {**about, "type": type(error).__name__, "message": text, "delivery": delivery}
 
 
 def failure_json(failure: Failure | None, redact: Redact) -> dict[str, Any] | None:
@@ -70,37 +78,17 @@ def server_json(status: ServerStatus, redact: Redact, *, traced: bool) -> dict[s
     error = status.error or (status.last_error if is_down else None)
     fault = likely_fault(error, can_log_in=status.can_log_in)
     return {
-        "name": status.name,
-        "transport": status.transport,
+        **{name: getattr(status, name) for name in SHOWN_OF_SERVER},
         "target": cut_text(status.target, MAX_MESSAGE),
         "state": status.state.value,
         "health": status.health.value,
-        "since": status.since,
-        "era": status.era,
-        "protocol_version": status.protocol_version,
         "server_version": cut_text(redact(status.server_version or ""), 200) or None,
         "error": error_json(status.error, redact),
         "last_error": error_json(status.last_error, redact),
         "fault": fault.value if fault else None,
         "remedy": fault.remedy if fault else None,
-        "can_log_in": status.can_log_in,
         "breaker": status.breaker.value if status.breaker else None,
-        "latency": status.latency,
-        "tools": status.tools,
-        "prompts": status.prompts,
-        "resources": status.resources,
-        "stale": status.stale,
-        "sessions": status.sessions,
-        "endpoints": [
-            {
-                "url": one.url,
-                "in_flight": one.in_flight,
-                "attempts": one.attempts,
-                "faults": one.faults,
-                "cooling_down": one.cooling_down,
-            }
-            for one in status.endpoints
-        ],
+        "endpoints": [asdict(one) for one in status.endpoints],
         "traced": traced,
         **stats_json(status.stats),
     }
@@ -109,30 +97,21 @@ def server_json(status: ServerStatus, redact: Redact, *, traced: bool) -> dict[s
 def stats_json(stats: CallStats) -> dict[str, Any]:
     latency = stats.latency
     return {
-        "calls": stats.calls,
-        "in_flight": stats.in_flight,
-        "failed": stats.failed,
-        "tool_errors": stats.tool_errors,
-        "cancelled": stats.cancelled,
-        "cached": stats.cached,
-        "retries": stats.retries,
+        **{name: getattr(stats, name) for name in SHOWN_OF_STATS},
         "errors": dict(stats.errors),
-        "last_call_at": stats.last_call_at,
-        **{name: getattr(latency, name) for name in ("mean", "p50", "p95", "p99", "max")},
+        **{name: getattr(latency, name) for name in SHOWN_OF_LATENCY},
     }
 
 
 # -- latency ------------------------------------------------------------------------------------
 
 
-def latency_json(runtime: Runtime, server: str | None, tool: str | None) -> dict[str, Any]:
+def latency_json(runtime: Runtime, server: str | None) -> dict[str, Any]:
     """One series for each server; with `server`, also one for each of its tools, the most called
     ones first."""
     stats = runtime.stats
     if server is None:
         return {"series": [_series(runtime, one.name) for one in runtime.servers]}
-    if tool is not None:
-        return {"series": [_series(runtime, server, tool)]}
     names = sorted(stats.tools(server), key=lambda one: -stats.tool(server, one).calls)
     series = [
         _series(runtime, server),
@@ -144,9 +123,7 @@ def latency_json(runtime: Runtime, server: str | None, tool: str | None) -> dict
 def _series(runtime: Runtime, server: str, tool: str | None = None) -> dict[str, Any]:
     stats = runtime.stats
     found = stats.server(server) if tool is None else stats.tool(server, tool)
-    shown = {
-        name: getattr(found.latency, name) for name in ("count", "mean", "p50", "p95", "p99", "max")
-    }
+    shown = {name: getattr(found.latency, name) for name in ("count", *SHOWN_OF_LATENCY)}
     buckets = [list(bucket) for bucket in stats.histogram(server, tool)]
     name = None if tool is None else cut_text(runtime.redact(server, tool), 200)
     return {"server": server, "tool": name, **shown, "calls": found.calls, "buckets": buckets}

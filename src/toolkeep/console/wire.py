@@ -32,6 +32,9 @@ MAX_ANSWERS = 50
 STREAMED_BODY = 4096
 """Characters of a body in the event stream."""
 
+SHOWN = ("id", "server", "method", "name", "rpc_id", "state", "status", "dropped_answers", "error")
+"""What a viewer gets of an exchange as it is."""
+
 _SHOWN_METHODS = frozenset(
     {
         "initialize",
@@ -98,20 +101,12 @@ class Exchange:
         masked = not values and self.method not in _SHOWN_METHODS
         last = self.answers[-1].at if self.answers else None
         return {
-            "id": self.id,
-            "server": self.server,
+            **{name: getattr(self, name) for name in SHOWN},
             "at": self.request.at,
             "from": self.sender,
-            "method": self.method,
-            "name": self.name,
-            "rpc_id": self.rpc_id,
-            "state": self.state,
-            "status": self.status,
             "took": None if last is None else last - self.request.at,
             "request": self.request.as_dict(limit, masked=masked),
             "answers": [answer.as_dict(limit, masked=masked) for answer in self.answers],
-            "dropped_answers": self.dropped_answers,
-            "error": self.error,
             "masked": masked,
         }
 
