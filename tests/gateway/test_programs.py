@@ -30,11 +30,16 @@ every_era = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes notice sooner that another one has ended. `test_drain` keeps the times."""
-    monkeypatch.setattr(shared, "LEASE_TTL", 1.5)
-    monkeypatch.setattr(shared_program, "SILENCE", 1.5)
-    monkeypatch.setattr(shared_program, "POLL", 0.2)
+    """A process closes sooner. `test_drain` keeps the time."""
     monkeypatch.setattr(shared_program, "LATE", 0.05)
+
+
+@pytest.fixture
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes notice sooner that the owner has died."""
+    monkeypatch.setattr(shared, "LEASE_TTL", 1.2)
+    monkeypatch.setattr(shared_program, "SILENCE", 1.2)
+    monkeypatch.setattr(shared_program, "POLL", 0.2)
 
 
 @asynccontextmanager
@@ -260,6 +265,7 @@ def own_store(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.usefixtures("short_leases")
 async def test_when_the_owner_is_killed_only_calls_in_flight_are_unknown(own_store: Server):
     async with owner_process(own_store.url) as (server, owner, other):
         slow = asyncio.create_task(failure_of(other.call("kit.slow", {"seconds": 30})))
@@ -273,6 +279,7 @@ async def test_when_the_owner_is_killed_only_calls_in_flight_are_unknown(own_sto
         assert (await server.executions("next"), await server.starts()) == (1, 2)
 
 
+@pytest.mark.usefixtures("short_leases")
 async def test_a_call_after_the_owner_was_killed_is_made_by_the_next_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -284,6 +291,7 @@ async def test_a_call_after_the_owner_was_killed_is_made_by_the_next_owner(
         assert (await server.executions("one"), await server.starts()) == (1, 2)
 
 
+@pytest.mark.usefixtures("short_leases")
 async def test_an_owner_that_loses_the_store_stops_the_program(own_store: Server):
     async with replicas(2, store=own_store.url) as (server, (owner, other)):
         await owner.call("kit.echo", {"text": "x"})
