@@ -2,15 +2,19 @@
 
 import asyncio
 import gc
+import itertools
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from yarl import URL
 
 from tests.console.viewer import BOUND, Follower, Viewer, browser, following, viewing
 from toolkeep import CallContext, CallResult, ConfigError, Runtime
@@ -23,11 +27,11 @@ pytestmark = pytest.mark.timeout(60)
 HOSTILE = "<script>alert(1)</script>\u202egnp.exe\x1b[31m\ud800"
 
 
-def finished(recorder: Recorder, number: int, **facts: Any) -> None:
+def finished(recorder: Recorder, number: int, principal: str | None = None) -> None:
     """A call as the runtime tells it."""
-    about: dict[str, Any] = {"server": "kit", "tool": "echo", "call_id": f"call-{number}", **facts}
+    about: dict[str, Any] = {"server": "kit", "tool": "echo", "call_id": f"call-{number}"}
     result = CallResult({"content": [{"type": "text", "text": "x" * 100}]}, "kit", "echo")
-    recorder(Started(arguments={"text": "y" * 100}, **about))
+    recorder(Started(arguments={"text": "y" * 100}, principal=principal, **about))
     recorder(Completed(result=result, **about))
 
 
@@ -184,6 +188,41 @@ async def test_a_thousand_events_a_second_come_in_few_bounded_batches():
     assert max(len(json.dumps(batch)) for batch in batches) < 500_000
     assert seen.calls["one"]["progress"]["progress"] == 999
     assert len(seen.calls["one"]["progress"]["message"]) < 600
+
+
+async def test_a_viewer_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("toolkeep.console.app.STREAM_SECONDS", 0.3)
+    monkeypatch.setattr("toolkeep.console.app.UNREAD_SECONDS", 0.2)
+    async with Runtime.open({}) as runtime, viewing(runtime) as viewer:
+        recorder, address = runtime.component(Recorder), urlsplit(viewer.url)
+        cookies = viewer.session.cookie_jar.filter_cookies(URL(viewer.url))
+        cookie = "; ".join(f"{one.key}={one.value}" for one in cookies.values())
+        with socket.socket() as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            reader.connect(("127.0.0.1", address.port))
+            head = f"GET /api/events HTTP/1.1\r\nhost: {address.netloc}\r\ncookie: {cookie}\r\n\r\n"
+            reader.sendall(head.encode())
+            async with asyncio.timeout(BOUND):
+                while not recorder.since:
+                    await asyncio.sleep(0.01)
+                numbers = itertools.count()
+                while "0 viewers" not in repr(recorder):  # more than the sockets hold
+                    for number in itertools.islice(numbers, 200):
+                        finished(recorder, number, principal="p" * 4000)
+                    await asyncio.sleep(0.01)
+        assert (await viewer.get("state")).status == 200
+
+
+async def test_a_deep_question_breaks_no_stream():
+    deep: Any = "end"
+    for _ in range(3_000):
+        deep = {"a": deep}
+    async with Runtime.open({}) as runtime, viewing(runtime) as viewer, following(viewer) as seen:
+        about: dict[str, Any] = {"server": "s", "tool": "t", "call_id": "q"}
+        about |= {"method": "elicitation/create", "params": deep}
+        runtime.component(Recorder)(InputNeeded(**about, waits=lambda: True))
+        (question,) = await seen.until(lambda: seen.state.get("questions"))
+    assert question["tool"] == "t"
 
 
 async def test_large_arguments_results_and_logs_stay_within_the_bounds():

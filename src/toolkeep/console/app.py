@@ -399,7 +399,7 @@ class Console:
     async def _change(self, request: Request, body: Body) -> object:
         number = request.path_params["id"]
         for change in self._recorder.changes:
-            if change.id == number:
+            if change.facts["id"] == number:
                 return self._change_json(change, whole=True)
         raise Refused(404, "UnknownChange", "this change is not known any more")
 

@@ -58,50 +58,18 @@ LINGER = 30.0
 
 
 @dataclass(slots=True)
-class Question:
-    """A question of a server, as long as an answer counts."""
-
-    id: str
-    event: InputNeeded
-
-    def as_dict(self, redact: Redact, *, values: bool) -> dict[str, Any]:
-        event = self.event
-        params, _ = cut_redacted(event.params, redact, MAX_HEAD)
-        return {
-            "id": self.id,
-            "server": event.server,
-            "tool": cut_text(redact(event.tool), MAX_NAME),
-            "call": event.call_id,
-            "principal": event.context.principal if event.context else None,
-            "method": event.method,
-            "params": params if values else mask(params),
-            "at": event.at,
-            "answer_required": event.answer_required,
-        }
-
-
-@dataclass(slots=True)
 class Change:
     """One change of the catalogue."""
 
-    id: int
-    at: float
-    since: float | None
     server: str
-    kind: str
-    change: str
-    name: str
-    revision: int
+    facts: dict[str, Any]
     before: Kept | None
     after: Kept | None
 
     def as_dict(self, redact: Redact, *, whole: bool = False) -> dict[str, Any]:
-        names = ("id", "at", "since", "server", "kind", "change", "revision")
-        facts = {name: getattr(self, name) for name in names} | {"name": redact(self.name)}
-        if not whole:
-            return facts
-        before, after = (one and one.shown(redact) for one in (self.before, self.after))
-        return {**facts, "before": before, "after": after}
+        facts = {**self.facts, "server": self.server, "name": redact(self.facts["name"])}
+        kept = {"before": self.before, "after": self.after} if whole else {}
+        return facts | {name: one and one.shown(redact) for name, one in kept.items()}
 
 
 @dataclass(slots=True)
@@ -134,7 +102,8 @@ class Recorder:
         self.changes: deque[Change] = deque(maxlen=MAX_CHANGES)
         self.ticks: deque[dict[str, Any]] = deque(maxlen=MAX_TICKS)
         self.wire = Wire(self.next_version)
-        self._questions: dict[str, Question] = {}
+        self._questions: dict[str, InputNeeded] = {}
+        """By an id; as long as an answer counts."""
         self._questions_version = self._tracing_version = 0
         self._servers_version = self._tick_version = self._revision_version = 0
         self._servers: list[dict[str, Any]] = []
@@ -288,12 +257,14 @@ class Recorder:
 
     def questions(self, *, values: bool) -> list[dict[str, Any]]:
         """The questions that wait for an answer."""
-        waiting = (each for each in self._questions.values() if each.event.is_open)
-        return [each.as_dict(self._redact(each.event.server), values=values) for each in waiting]
+        waiting = ((number, event) for number, event in self._questions.items() if event.is_open)
+        return [
+            question_json(number, event, self._redact(event.server), values=values)
+            for number, event in waiting
+        ]
 
     def question(self, number: str) -> InputNeeded | None:
-        found = self._questions.get(number)
-        return found.event if found else None
+        return self._questions.get(number)
 
     def trace(self, server: str, *, on: bool) -> None:
         """Begin or end the trace of a server. Raises `UnknownServer`."""
@@ -360,17 +331,14 @@ class Recorder:
     def _add_question(self, event: InputNeeded) -> None:
         if not event.is_open or len(self._questions) >= MAX_QUESTIONS:
             return
-        number = secrets.token_hex(8)
-        self._questions[number] = Question(number, event)
+        self._questions[secrets.token_hex(8)] = event
         self._questions_version = self.next_version()
 
     def prune_questions(self) -> None:
         """Drop the questions that were answered, or whose call is over."""
-        over = [each.id for each in self._questions.values() if not each.event.is_open]
-        for number in over:
-            del self._questions[number]
-        if over:
-            self._questions_version = self.next_version()
+        waiting = {number: event for number, event in self._questions.items() if event.is_open}
+        if len(waiting) < len(self._questions):
+            self._questions, self._questions_version = waiting, self.next_version()
 
     def _add_note(self, event: Event) -> None:
         self._numbers += 1
@@ -405,9 +373,9 @@ class Recorder:
                         old, now = before.get(name), after.get(name)
                         self._numbers += 1
                         of = server or getattr(now or old, "server", "")
-                        facts = (self._numbers, time(), since, of, kind, change, name)
-                        kept = (self._keep(one) for one in (old, now))
-                        self.changes.append(Change(*facts, new.revision, *kept))
+                        facts = {"id": self._numbers, "at": time(), "since": since, "kind": kind}
+                        facts |= {"change": change, "name": name, "revision": new.revision}
+                        self.changes.append(Change(of, facts, self._keep(old), self._keep(now)))
                         left -= 1
 
     def _keep(self, item: Item | None) -> Kept | None:
@@ -417,7 +385,8 @@ class Recorder:
 
     def changed_at(self) -> dict[tuple[str, str], float]:
         """When an item of the catalogue was last seen to change, by kind and name."""
-        return {(each.kind, each.name): each.at for each in self.changes}
+        facts = (change.facts for change in self.changes)
+        return {(each["kind"], each["name"]): each["at"] for each in facts}
 
     # -- servers --------------------------------------------------------------------------------
 
@@ -453,6 +422,23 @@ class Recorder:
         active = {name: count for name, count in counts.items() if any(count.values())}
         self.ticks.append({"at": time(), "servers": active})
         self._tick_version = self.next_version()
+
+
+def question_json(
+    number: str, event: InputNeeded, redact: Redact, *, values: bool
+) -> dict[str, Any]:
+    params, _ = cut_redacted(event.params, redact, MAX_HEAD)
+    return {
+        "id": number,
+        "server": event.server,
+        "tool": cut_text(redact(event.tool), MAX_NAME),
+        "call": event.call_id,
+        "principal": event.context.principal if event.context else None,
+        "method": event.method,
+        "params": params if values else mask(params),
+        "at": event.at,
+        "answer_required": event.answer_required,
+    }
 
 
 def activity(before: dict[str, Any], now: dict[str, Any]) -> dict[str, int]:
