@@ -43,6 +43,10 @@ REQUIRED = ("cryptography", "jwt", "starlette", "uvicorn")
 BACKLOG = 2048
 LAST_REQUESTS = 1.0
 """Seconds for which a connection may be idle in a drain: a request may be on its way."""
+STALLED = 60.0
+"""Seconds after which a connection ends whose client takes nothing of what was sent (Linux)."""
+HEAD_WITHIN = 30.0
+"""Seconds for the head of a request to arrive, from its first byte, or from the connection on."""
 RESTART_PAUSE, RESTART_PAUSE_MAX = 0.5, 10.0
 """Seconds before a worker that died is replaced; doubled while they die at once."""
 SHORT_LIFE = 10.0
@@ -116,7 +120,7 @@ def serve(
     plan.with_console = console
     if stdio:
         return _serve_stdio(plan, profile)
-    listener = _listen(plan.settings.host, plan.settings.port)
+    listener = listen(plan.settings.host, plan.settings.port)
     if workers == 1:
         return _serve_http(plan, listener)
     return _serve_with_workers(plan, listener, workers)
@@ -292,7 +296,7 @@ async def _serve_stdio(plan: Plan, profile: str) -> int:
 # -- HTTP ---------------------------------------------------------------------------------------
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
@@ -301,6 +305,10 @@ def _listen(host: str, port: int) -> socket.socket:
     # asyncio does it only where a socket names its protocol. Without it, the body of each answer
     # waits 40 ms for the client's delayed acknowledgement of the head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # A whole answer is in the buffer of its connection at once: uvicorn closes that only when
+        # the client has read it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(STALLED * 1000))
     return listener
 
 
@@ -335,6 +343,48 @@ async def _run_http(gateway: Gateway, listener: socket.socket, stopping: asyncio
         await asyncio.wait(tasks)
 
 
+def http_protocol() -> Any:
+    """uvicorn's HTTP protocol, which closes a connection on which no request comes about: by itself
+    it waits for a head without end."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    base: Any = AutoHTTPProtocol
+
+    class Protocol(base):
+        _head_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            base.connection_made(self, transport)
+            self._await_head()
+
+        def data_received(self, data: bytes) -> None:
+            base.data_received(self, data)
+            self._await_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            base.connection_lost(self, exc)
+            self._end_wait()
+
+        def _await_head(self) -> None:
+            is_served = self.cycle is not None and not self.cycle.response_complete
+            if is_served:
+                self._end_wait()
+            elif self._head_timer is None:
+                self._head_timer = self.loop.call_later(HEAD_WITHIN, self._close_late)
+
+        def _close_late(self) -> None:
+            self._head_timer = None
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.abort()
+
+        def _end_wait(self) -> None:
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+
+    return Protocol
+
+
 def _http_server(gateway: Gateway) -> Any:
     import uvicorn
 
@@ -356,6 +406,7 @@ def _http_server(gateway: Gateway) -> Any:
 
     config = uvicorn.Config(
         app,
+        http=http_protocol(),
         lifespan="off",
         ws="none",
         log_config=None,
