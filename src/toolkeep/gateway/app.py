@@ -126,7 +126,7 @@ class Gateway:
         self.replicas = replicas = Replicas(store)
         known = settings.limits.sessions
         self.sessions = sessions = Sessions(seal, store, replicas, max_known=known)
-        questions, self.parked = Questions(replicas), ParkedCalls(seal, replicas)
+        questions, self.parked = Questions(seal, replicas), ParkedCalls(seal, replicas)
         self.changes = Changes(runtime)
         self._offers = self._make_offers(settings)
         self.server = McpServer(
@@ -310,7 +310,7 @@ class Gateway:
                 return
         page = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
         if scope["method"] not in ("GET", "HEAD"):
-            await respond(send, 404 if found is None else 503)
+            await respond(send, 404 if found is None or self._started else 503)
         elif path in page:
             await page[path](scope, send)
         elif self._started and (path == METADATA_PATH or path.startswith(f"{METADATA_PATH}/")):

@@ -168,8 +168,9 @@ class ToolCalls:
         record.server, record.tool = tool.server, tool.tool
         if is_first:
             events.check_call(tool)
-            if request.state is None:  # what goes on with a call is no new one
-                await self.take_rate(peer.caller.principal, tool)
+            # Also when it goes on with answers: a request state can be sent many times, and each
+            # time its server runs the tool.
+            await self.take_rate(peer.caller.principal, tool)
         call = self._start(offer, tool, request, events)
         try:
             result = await call.run(events)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from time import time
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -80,9 +82,15 @@ MAX_LISTENING = 86_400.0
 """Seconds after which a notification stream ends, and its client opens the next one."""
 MAX_HEADERS = 32 * 1024
 """Bytes of all headers of a request."""
+MAX_REQUEST_ID = 1000
+"""Characters of the id of a request. It is logged, kept for lost streams, and told to replicas."""
 
 SESSION_HEADER, VERSION_HEADER = "mcp-session-id", "mcp-protocol-version"
 _ROUTING = (VERSION_HEADER, METHOD_HEADER, NAME_HEADER)
+_SINGLE = ("authorization", "host", "origin", "content-type", "last-event-id")
+"""Headers that a request may have once. A proxy that checks another one than the gateway would
+check nothing. The same holds for all `Mcp-*`."""
+_HOST = re.compile(r"(?:\[([0-9a-f:.%]*)\]|([^:/@\[\]]*))(?::[0-9]*)?")
 _LISTEN_ID = "listen."
 _IN_SESSION = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
 """Errors of methods, which legacy clients expect with HTTP 200."""
@@ -253,11 +261,18 @@ class HttpEndpoint:
         """The open streams, with their principals."""
         self._listening: dict[str, SseStream] = {}
         """The notification stream of each session that has one here."""
+        self._posts: Counter[str | None] = Counter()
+        """Messages that are read, in work or being answered, by principal."""
         replicas.hear("cancel", self._on_cancel)
 
     @property
     def stream_count(self) -> int:
         return len(self._streams)
+
+    @property
+    def message_count(self) -> int:
+        """Messages that are read, in work or being answered."""
+        return self._posts.total()
 
     async def serve(
         self, scope: Scope, receive: Receive, send: Send, offer: Offer, profile: str
@@ -281,7 +296,8 @@ class HttpEndpoint:
                 return
             caller = await self.access.authenticate(headers)
             if verb == "POST":
-                await self._post(scope, headers, receive, send, caller, profile, cors)
+                with self._admitted(caller.principal):
+                    await self._post(headers, receive, send, caller, profile, cors)
             elif verb == "GET":
                 await self._get(headers, receive, send, caller, profile, offer, cors)
             else:
@@ -306,9 +322,10 @@ class HttpEndpoint:
     # -- checks before the body -----------------------------------------------------------------
 
     def check_origin(self, scope: Scope, headers: Headers) -> dict[str, str]:
-        """Refuse pages that reach a local gateway through a name of their own (DNS rebinding), and
-        pages that are not allowed. Returns the headers by which a browser lets a page read the
-        answer."""
+        """Refuse pages that reach a local gateway through a name of their own (DNS rebinding),
+        pages that are not allowed, and requests that say twice who they are from. Returns the
+        headers by which a browser lets a page read the answer."""
+        check_single(scope)
         settings, host = self.settings, _host_of(headers.get("host", ""))
         server = scope.get("server") or ("", None)
         is_local = is_loopback(str(server[0]).strip("[]")) or not server[1]
@@ -324,8 +341,9 @@ class HttpEndpoint:
         origin = headers.get("origin")
         if origin is None:
             return {}
-        named = _host_of(urlsplit(origin).netloc) if "://" in origin else ""
-        same = named != "" and urlsplit(origin).netloc.lower() == whole
+        place = origin.partition("://")[2].lower()
+        named = _host_of(place)
+        same = named != "" and place == whole
         if not (same or origin in settings.allowed_origins or (is_local and is_loopback(named))):
             text = f"the origin {origin[:100]!r} is not allowed; add it to allowed_origins"
             raise RpcError(FORBIDDEN, text)
@@ -344,9 +362,26 @@ class HttpEndpoint:
 
     # -- POST -----------------------------------------------------------------------------------
 
+    @contextmanager
+    def _admitted(self, principal: str | None) -> Generator[None]:
+        """Count a message from before its body is read until it is answered: both take memory, and
+        as long as the client likes. Raises `RpcError` if there are too many."""
+        limits, posts = self.settings.limits, self._posts
+        if self.message_count >= limits.requests + limits.streams:
+            raise unavailable(f"{self.message_count} messages are in work already")
+        mine = posts[principal]
+        if principal is not None and mine >= 2 * limits.requests_per_principal:
+            raise unavailable(f"{mine} messages of this principal are in work already")
+        posts[principal] += 1
+        try:
+            yield
+        finally:
+            posts[principal] -= 1
+            if not posts[principal]:
+                del posts[principal]
+
     async def _post(
         self,
-        scope: Scope,
         headers: Headers,
         receive: Receive,
         send: Send,
@@ -372,7 +407,7 @@ class HttpEndpoint:
             assert isinstance(method, str)
             assert isinstance(request_id, str | int)
             if modern:
-                peer = self._modern_peer(scope, headers, method, params, caller, profile)
+                peer = self._modern_peer(headers, method, params, caller, profile)
             elif method == "initialize":
                 peer = initialize_peer(params, caller, profile)
             else:
@@ -390,16 +425,12 @@ class HttpEndpoint:
 
     def _modern_peer(
         self,
-        scope: Scope,
         headers: Headers,
         method: str,
         params: Json,
         caller: Caller,
         profile: str,
     ) -> Peer:
-        for name in _ROUTING:
-            if sum(key == name.encode() for key, _ in scope["headers"]) > 1:
-                raise RpcError(HEADER_MISMATCH, f"the header {name} appears more than once")
         version = headers[VERSION_HEADER]
         if version not in MODERN_PROTOCOL_VERSIONS:
             raise unsupported_version(version)
@@ -506,8 +537,8 @@ class HttpEndpoint:
 
     # -- cancelling -----------------------------------------------------------------------------
 
-    async def _cancel(self, session: Session, request_id: object) -> None:
-        if isinstance(request_id, bool) or not isinstance(request_id, str | int):
+    async def _cancel(self, session: Session, request_id: Any) -> None:
+        if not is_request_id(request_id):
             return
         running = self._running.get((session.id, request_id))
         if running is not None:
@@ -656,6 +687,25 @@ def decode_headers(scope: Scope) -> Headers | None:
     return found if size <= MAX_HEADERS else None
 
 
+def check_single(scope: Scope) -> None:
+    """Refuse a request with two of a header that says who or what it is for."""
+    seen: set[bytes] = set()
+    for raw, _ in scope["headers"]:
+        if raw in seen:
+            name = raw.decode("latin-1")
+            if name in _SINGLE or name.startswith("mcp-"):
+                code = HEADER_MISMATCH if name in _ROUTING else INVALID_REQUEST
+                raise RpcError(code, f"the header {name[:100]} appears more than once")
+        seen.add(raw)
+
+
+def is_request_id(given: object) -> bool:
+    """Whether a request may have this id."""
+    if isinstance(given, str):
+        return len(given) <= MAX_REQUEST_ID
+    return isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**63
+
+
 def accepts(headers: Headers, kind: str) -> bool:
     """Whether the client takes answers of this type. Without `Accept` it takes all."""
     given = headers.get("accept", "*/*").lower()
@@ -664,16 +714,14 @@ def accepts(headers: Headers, kind: str) -> bool:
 
 
 def _host_of(text: str) -> str:
-    """The name of a Host header, without its port."""
-    host = text.lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    """The name of a Host header, without its port. Empty: it is malformed."""
+    found = _HOST.fullmatch(text.lower())
+    return (found[1] or found[2] or "") if found else ""
 
 
 async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
     length = headers.get("content-length", "")
-    if length.isdigit() and int(length) > most:
+    if length.isdecimal() and int(length) > most:
         raise _too_large(most)
     parts: list[bytes] = []
     size = 0
@@ -712,11 +760,10 @@ def decode(body: bytes) -> Json:
         raise RpcError(INVALID_REQUEST, "the body is not a JSON-RPC message")
     message = cast("Json", found)
     method, params = message.get("method"), message.get("params")
-    request_id = message.get("id", 0)
     is_message = (isinstance(method, str) and method) or (
         method is None and ("result" in message) != ("error" in message)
     )
-    has_id = isinstance(request_id, str | int) and not isinstance(request_id, bool)
+    has_id = is_request_id(message.get("id", 0))
     if message.get("jsonrpc") != "2.0" or not is_message or not has_id:
         raise RpcError(INVALID_REQUEST, "the body is not a JSON-RPC message")
     if params is not None and not isinstance(params, dict):

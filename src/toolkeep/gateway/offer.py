@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakKeyDictionary
 
@@ -46,6 +45,8 @@ ITEMS_PER_SLICE = 200
 MAX_PAGES = 64
 """Pages that are kept of one view."""
 MAX_CURSOR = 2000
+MAX_URI = 8000
+"""Characters of a URI that is compared with templates."""
 MAX_INSTRUCTIONS = 100_000
 """Characters of what all servers together tell models."""
 
@@ -217,7 +218,8 @@ class Offer:
         found = pages.get(key)
         if found is None:
             found = await self._encode(kind, items, start, view, modern=modern)
-            if len(pages) < MAX_PAGES:
+            is_next = any(one.cursor == cursor for one in pages.values())
+            if len(pages) < MAX_PAGES and (start == 0 or is_next):  # a cursor can be made up
                 pages[key] = found
         return found
 
@@ -328,21 +330,40 @@ def _resource_at(server: str, uri: str) -> Resource:
 
 
 def matches(uri_template: str, uri: str) -> bool:
-    """Whether a URI could be an expansion of this template (RFC 6570)."""
-    return _template_pattern(uri_template).fullmatch(uri) is not None
+    """Whether a URI could be an expansion of this template (RFC 6570).
+
+    Not by one regular expression: a server's template with several expressions, and a client's URI
+    that nearly fits, would make it backtrack for minutes.
+    """
+    literals = _EXPRESSION.split(uri_template)[::2]
+    if len(uri) > MAX_URI or not uri.startswith(literals[0]):
+        return False
+    ends = {len(literals[0])}
+    """Where the part of the URI may end that was matched so far."""
+    for operator, literal in zip(_EXPRESSION.findall(uri_template), literals[1:], strict=True):
+        ends = _after(literal, uri, _after_value(operator, uri, ends))
+    return len(uri) in ends
 
 
-@lru_cache(maxsize=1024)
-def _template_pattern(uri_template: str) -> re.Pattern[str]:
-    parts: list[str] = []
-    end = 0
-    for found in _EXPRESSION.finditer(uri_template):
-        parts.append(re.escape(uri_template[end : found.start()]))
-        # Reserved expansion may contain slashes; the query forms may be absent.
-        parts.append({"": "[^/?#]+", "+": ".+", "#": ".*"}.get(found[1], "[^#]*"))
-        end = found.end()
-    parts.append(re.escape(uri_template[end:]))
-    return re.compile("".join(parts))
+def _after_value(operator: str, uri: str, starts: set[int]) -> set[int]:
+    """Where a value may end that begins at one of these places."""
+    # Reserved expansion may contain slashes; the query forms may be absent.
+    excluded, least = {"": ("/?#", 1), "+": ("", 1), "#": ("", 0)}.get(operator, ("#", 0))
+    found: set[int] = set()
+    for start in sorted(starts):
+        end = start
+        if least == 0:
+            found.add(start)
+        while end < len(uri) and uri[end] not in excluded:
+            end += 1
+            if end in found:  # an earlier start came through here
+                break
+            found.add(end)
+    return found
+
+
+def _after(literal: str, uri: str, starts: set[int]) -> set[int]:
+    return {one + len(literal) for one in starts if uri.startswith(literal, one)}
 
 
 # -- cursors ------------------------------------------------------------------------------------

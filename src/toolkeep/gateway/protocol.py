@@ -44,7 +44,7 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 """Log levels, the least first."""
 RESERVED_META = "io.modelcontextprotocol/"
 MAX_TEXT = 200
-"""Characters of a name that a client gives itself."""
+"""Bytes of a name that a client gives itself. Three of them are in each session id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,11 @@ def _bounded_info(given: object) -> Json:
         return {}
     info = cast("Json", given)
     kept = {key: info.get(key) for key in ("name", "title", "version")}
-    return {key: text[:MAX_TEXT] for key, text in kept.items() if isinstance(text, str)}
+    return {key: _shortened(text) for key, text in kept.items() if isinstance(text, str)}
+
+
+def _shortened(text: str) -> str:
+    return text[:MAX_TEXT].encode(errors="ignore")[:MAX_TEXT].decode(errors="ignore")
 
 
 def _bounded_capabilities(given: object) -> Json:

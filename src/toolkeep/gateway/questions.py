@@ -1,9 +1,10 @@
 """What servers ask the clients of a gateway, in the middle of a call.
 
 `Questions` asks legacy clients: the question goes out on the call's own stream, and its answer may
-arrive at any replica; the id of the question names the replica that waits. `ParkedCalls` keeps the
-calls of modern clients: these are asked by a result (`input_required`), and come back with the
-answers in a new request, at any replica; meanwhile the call waits here, in a task of its own.
+arrive at any replica; the id of the question is sealed, and names the replica that waits.
+`ParkedCalls` keeps the calls of modern clients: these are asked by a result (`input_required`), and
+come back with the answers in a new request, at any replica; meanwhile the call waits here, in a
+task of its own.
 
 An answer counts only from the client that was asked. What waits is bounded in number and time.
 """
@@ -62,8 +63,8 @@ _ID = "toolkeep."
 class Questions:
     """The questions that legacy clients were asked here, and the answers that came here."""
 
-    def __init__(self, replicas: Replicas) -> None:
-        self._replicas = replicas
+    def __init__(self, seal: Seal, replicas: Replicas) -> None:
+        self._seal, self._replicas = seal, replicas
         self._waiting: dict[str, tuple[str, asyncio.Future[Json]]] = {}
         replicas.serve("answer", self._on_answer)
 
@@ -79,7 +80,7 @@ class Questions:
         if len(self._waiting) >= MAX_WAITING or mine >= MAX_WAITING_PER_SESSION:
             raise unavailable("too many questions wait for their answers")
         key = secrets.token_urlsafe(16)
-        question = f"{_ID}{self._replicas.id}.{key}"
+        question = _ID + self._seal.close("question", [self._replicas.id, session.id, key])
         answer = asyncio.get_running_loop().create_future()
         self._waiting[key] = session.id, answer
         try:
@@ -101,18 +102,23 @@ class Questions:
         question = message.get("id")
         if not isinstance(question, str) or not question.startswith(_ID):
             return
-        replica, _, key = question.removeprefix(_ID).partition(".")
+        try:
+            replica, owner, key = self._seal.open("question", question.removeprefix(_ID))
+        except ValueError:
+            return  # not of this gateway: nothing of it is written to the store
+        if owner != session.id:
+            return
         answer = {name: message[name] for name in ("result", "error") if name in message}
         if replica == self._replicas.id:
             self._resolve(key, session.id, answer)
             return
+        if not await self._replicas.is_alive(replica):
+            return  # its calls have ended, too
         payload = to_json([key, session.id, answer])
         try:
             await self._replicas.tell(replica, "answer", payload)
         except StoreUnavailable:
             raise unavailable("the answer cannot reach the replica that asked") from None
-        except ValueError:
-            raise invalid_params("the answer is not for a question of this gateway") from None
 
     async def _on_answer(self, payload: bytes) -> bytes:
         key, session, answer = json.loads(payload)

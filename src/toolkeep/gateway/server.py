@@ -56,7 +56,7 @@ from toolkeep.gateway.protocol import (
     required_capability,
 )
 from toolkeep.gateway.questions import ParkedCalls, lacks_capability, questions_of
-from toolkeep.gateway.sessions import MAX_URIS, Sessions
+from toolkeep.gateway.sessions import MAX_URI, MAX_URIS, Sessions
 from toolkeep.gateway.streams import ALL_LISTS, Changes, Listener
 from toolkeep.results import CallResult
 from toolkeep.runtime import Runtime
@@ -424,6 +424,8 @@ class McpServer:
     async def _subscribe(self, params: Json, exchange: Exchange, record: Record) -> bytes:
         """If the stream of the session is at another replica, that one subscribes at the server."""
         uri, peer = _text(params, "uri"), exchange.peer
+        if len(uri) > MAX_URI:
+            raise invalid_params(f"a URI that is subscribed to has at most {MAX_URI} characters")
         resource = await self._offers(peer.profile).resource(uri, peer.context)
         record.server, record.tool = resource.server, uri[:200]
         session = peer.session
@@ -463,20 +465,29 @@ class McpServer:
         lists = frozenset(kind for kind in ALL_LISTS if wanted.get(f"{kind}ListChanged") is True)
         meta = {"_meta": {SUBSCRIPTION_ID: exchange.request_id}}
 
+        early: dict[str, tuple[str, Json]] | None = {}
+        """What changes before the acknowledgement, which comes first."""
+
         def send(method: str, about: Json) -> None:
-            exchange.notify(method, {**about, **meta})
+            if early is None:
+                exchange.notify(method, {**about, **meta})
+            else:
+                early[f"{method} {about.get('uri')}"] = method, about
 
         offer = self._offers(peer.profile)
         listener = Listener(peer, offer.profile.covers, send, lists)
-        uris = await self._subscribe_all(listener, offer, wanted.get("resourceSubscriptions"))
-        covered: Json = {f"{kind}ListChanged": True for kind in sorted(lists)}
-        if uris:
-            covered["resourceSubscriptions"] = uris
-        send("notifications/subscriptions/acknowledged", {"notifications": covered})
         left = MAX_LISTENING
         if peer.caller.expires is not None:
             left = min(left, max(0.0, peer.caller.expires - time()))
         with self._changes.listening(listener) as ended, suppress(TimeoutError):
+            uris = await self._subscribe_all(listener, offer, wanted.get("resourceSubscriptions"))
+            covered: Json = {f"{kind}ListChanged": True for kind in sorted(lists)}
+            if uris:
+                covered["resourceSubscriptions"] = uris
+            told, early = early, None
+            send("notifications/subscriptions/acknowledged", {"notifications": covered})
+            for one in told.values():
+                send(*one)
             async with asyncio.timeout(left):
                 await ended.wait()
         return to_json({"resultType": "complete", **meta})
@@ -486,7 +497,7 @@ class McpServer:
         context, kept = listener.peer.context, list[str]()
         wanted = cast("list[Any]", given)[:MAX_URIS] if isinstance(given, list) else []
         for uri in wanted:
-            if not isinstance(uri, str):
+            if not isinstance(uri, str) or len(uri) > MAX_URI:
                 continue
             try:
                 resource = await offer.resource(uri, context)

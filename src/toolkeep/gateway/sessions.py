@@ -39,8 +39,8 @@ MAX_AGE = 7 * 86_400.0
 """Seconds after which a session ends, and its client begins a new one."""
 RECHECK = 60.0
 """Seconds after which the record of a session is read again."""
-MAX_URIS = 1000
-"""Resources that one session may subscribe to."""
+MAX_URIS, MAX_URI = 1000, 2000
+"""Resources that one session may subscribe to, and the characters of their URIs."""
 
 
 class Seal:
@@ -51,7 +51,8 @@ class Seal:
         self._ring = KeyRing(keys)
 
     def close(self, what: str, value: Any) -> str:
-        plain = json.dumps(value, separators=(",", ":")).encode()
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        plain = text.encode(errors="surrogatepass")  # as `json.loads` decodes it
         sealed = self._ring.encrypt(plain, f"gateway:{what}".encode())
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
@@ -125,12 +126,14 @@ class Sessions:
         peer = session.peer
         if peer.caller.principal != caller.principal or peer.profile != profile:
             raise session_not_found()
-        if peer.caller is not caller:  # its claims may be newer
-            session.peer = _peer_of(session, caller)
         if monotonic() - session.checked_at > RECHECK:
             await self._check(session)
         if session.is_expired:
             raise session_not_found()
+        # Other claims than before, perhaps fewer. From here on there is no wait until the request
+        # takes them: another request of the session, with another token, must not lend it its own.
+        if session.peer.caller is not caller:
+            session.peer = _peer_of(session, caller)
         return session
 
     async def end(self, session: Session) -> None:

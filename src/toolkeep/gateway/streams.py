@@ -78,8 +78,8 @@ class EventLog:
     def of(cls, store: GatewayStore, session: str, event_id: str) -> tuple[EventLog, int] | None:
         """The log that an event id is of, and the position; None: it is no such id."""
         stream, _, position = event_id.rpartition(".")
-        if not stream or len(stream) > 80 or not position.isdigit() or len(position) > 19:
-            return None
+        if not stream or len(stream) > 80 or not position.isdecimal() or len(position) > 18:
+            return None  # a position that no store counts to would be a fault of the store
         return cls(store, session, stream), int(position)
 
     @property
@@ -308,9 +308,12 @@ class Changes:
             yield self._ended
         finally:
             self.listeners.discard(listener)
-            for uri, server in listener.uris.items():
-                self._release(server, uri)
-            listener.uris.clear()
+            self._release_all(listener)
+
+    def _release_all(self, listener: Listener) -> None:
+        for uri, server in listener.uris.items():
+            self._release(server, uri)
+        listener.uris.clear()
 
     def end_all(self) -> None:
         """End the subscriptions of now: the gateway drains, or has other settings."""
@@ -320,20 +323,24 @@ class Changes:
     async def subscribe(
         self, listener: Listener, server: str, uri: str, context: CallContext | None
     ) -> None:
-        """Tell this listener when a resource changes. Raises a `ToolkeepError` if its server does
-        not offer that."""
+        """Tell this listener, which is in a block of `listening`, when a resource changes. Raises a
+        `ToolkeepError` if its server does not offer that, or this context may not have it."""
         if uri in listener.uris:
             return
         key = server, uri
-        if key not in self._held:
-            if len(self._held) >= MAX_URIS:
-                raise ToolkeepError(f"more than {MAX_URIS} resources are subscribed to")
-            await self._runtime.subscribe(uri, server=server, context=context)
-            self._contexts[key] = context
+        if key not in self._held and len(self._held) >= MAX_URIS:
+            raise ToolkeepError(f"more than {MAX_URIS} resources are subscribed to")
+        # Sent once, but each listener needs the permission.
+        await self._runtime.subscribe(uri, server=server, context=context)
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        self._held[key] = self._held.get(key, 0) + 1
+        self._contexts.setdefault(key, context)
+        self._held.setdefault(key, 0)
+        if listener not in self.listeners or uri in listener.uris:  # meanwhile
+            self._linger(key)
+            return
+        self._held[key] += 1
         listener.uris[uri] = server
 
     def unsubscribe(self, listener: Listener, uri: str) -> None:
@@ -360,26 +367,30 @@ class Changes:
             try:
                 await self.subscribe(listener, server, uri, context)
             except ToolkeepError as error:
-                logger.warning("%s: %s is not subscribed to: %s", server, uri[:200], error)
+                logger.warning("%s: %r is not subscribed to: %s", server, uri[:200], error)
 
     def _release(self, server: str, uri: str) -> None:
         key = server, uri
         self._held[key] -= 1
-        if not self._held[key]:
+        self._linger(key)
+
+    def _linger(self, key: tuple[str, str]) -> None:
+        if not self._held[key] and key not in self._timers:
             loop = asyncio.get_running_loop()
             self._timers[key] = loop.call_later(LINGER, self._end, key)
 
     def _end(self, key: tuple[str, str]) -> None:
         self._timers.pop(key, None)
-        if self._held.pop(key, 0):
+        if self._held[key]:
             return
-        task = asyncio.get_running_loop().create_task(self._unsubscribe(*key))
+        del self._held[key]
+        context = self._contexts.pop(key, None)
+        task = asyncio.get_running_loop().create_task(self._unsubscribe(*key, context))
         self._working.add(task)
         task.add_done_callback(self._working.discard)
 
-    async def _unsubscribe(self, server: str, uri: str) -> None:
+    async def _unsubscribe(self, server: str, uri: str, context: CallContext | None) -> None:
         try:
-            context = self._contexts.pop((server, uri), None)
             await self._runtime.unsubscribe(uri, server=server, context=context)
         except ToolkeepError as error:
             logger.debug("%s: unsubscribing failed: %s", server, error)
