@@ -8,6 +8,7 @@ from tests.console.viewer import following, viewing
 from tests.oauth.test_connected import config_of, guarded
 from tests.oauth.world import browse
 from toolkeep import Runtime
+from toolkeep.testing import ScriptedServer
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -44,7 +45,8 @@ async def test_a_login_begins_on_the_page_and_ends_at_its_callback(
 
 async def test_a_server_without_logins_says_so():
     async with (
-        Runtime.open({"kit": {"url": "http://127.0.0.1:9/mcp", "api_key": "k"}}) as runtime,
+        ScriptedServer.local() as server,
+        Runtime.open({"kit": {"url": server.url, "api_key": "a-key"}}) as runtime,
         viewing(runtime, allow_calls=True) as viewer,
     ):
         answer = await viewer.post("servers/kit/login")
