@@ -26,6 +26,8 @@ META = "io.modelcontextprotocol/"
 WITHIN = 10.0
 """Seconds for one request. `Limits` of the gateway end others before."""
 RSS_MB = 700
+FOUND = Path("build") / "fuzz"
+"""Where an input that breaks the gateway is written to."""
 MAX_INPUT = 8192
 VERBS = ("POST", "POST", "POST", "POST", "POST", "GET", "DELETE", "OPTIONS")
 CONTENT_TYPES = (b"application/json", b"application/json; charset=utf-8", b"text/plain", b"")
@@ -73,6 +75,10 @@ def seeds() -> Iterator[bytes]:
     yield bytes([NO_ERA, 0, 0]) + request("initialize", initialize)
     yield bytes([LEGACY, 0, 0]) + b'{"jsonrpc":"2.0","id":"ask.x.y","result":{}}'
     yield bytes([LEGACY, 5, 0]) + b"last-event-id: a.1\naccept: text/event-stream\n"
+    listen = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["kit://notes"]}}
+    yield bytes([MODERN_ERA, 0, 0]) + request("subscriptions/listen", {**listen, "_meta": about})
+    yield bytes([RAW, 7, 0]) + b"origin: http://[::1]:80\naccess-control-request-method: POST\n\n"
+    yield bytes([LEGACY, 5, 0]) + b"last-event-id: listen.1\naccept: text/event-stream\n\n"
     yield bytes([RAW, 0, 0]) + b"mcp-session-id: x\nmcp-protocol-version: 2025-11-25\n\n{}"
 
 
@@ -201,6 +207,8 @@ def main() -> None:
         for number, seed in enumerate(seeds()):
             (Path(corpus) / str(number)).write_bytes(seed)
         options = [f"-rss_limit_mb={RSS_MB}", f"-max_len={MAX_INPUT}", "-timeout=20"]
+        FOUND.mkdir(parents=True, exist_ok=True)
+        options.append(f"-artifact_prefix={FOUND}/")
         atheris.Setup([sys.argv[0], corpus, *options, *sys.argv[1:]], fuzz.one)
         atheris.Fuzz()
 
