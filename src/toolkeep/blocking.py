@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from toolkeep._runtime.options import RuntimeOptions
     from toolkeep._runtime.registry import ServerStatus
     from toolkeep._runtime.resolve import ToolName
+    from toolkeep._runtime.session_pool import SessionStatus
+    from toolkeep._transport.trace import OnTrace
     from toolkeep.config import Configuration
     from toolkeep.config.spec import ConfigInput
     from toolkeep.context import CallContext
@@ -409,6 +411,10 @@ class Runtime:
     # -- status: snapshots, from any thread -----------------------------------------------------
 
     @property
+    def is_open(self) -> bool:
+        return self._inner.is_open
+
+    @property
     def configuration(self) -> Configuration:
         """The configuration that was read, with the origin of each value and the servers that need
         approval."""
@@ -438,6 +444,22 @@ class Runtime:
     def summary(self) -> str:
         """`"2/3 servers healthy, 41 tools"`, and the store, if it is down."""
         return self._inner.summary()
+
+    @property
+    def sessions(self) -> tuple[SessionStatus, ...]:
+        """The clients of all servers: the servers' own, and those of principals."""
+        return self._inner.sessions
+
+    def redact(self, server: str, value: Any) -> Any:
+        """A copy of a JSON value of a server without the secrets that the server was given: keys,
+        header values, environment variables. For what is shown to others than the caller."""
+        return self._inner.redact(server, value)
+
+    def trace(self, server: str, on_trace: OnTrace | None) -> None:
+        """Call `on_trace`, in the thread of the loop, with what passes over the connections of one
+        server from now on, without secrets. None: stop. Streams that are open already are not
+        traced."""
+        self._inner.trace(server, on_trace)
 
     def observe(self, observer: Observer) -> Observation:
         """Call `observer` with every event, in the thread of the loop, until the returned handle is
@@ -470,6 +492,9 @@ class Runtime:
     remove = _blocking(AsyncRuntime.remove)
     reload = _blocking(AsyncRuntime.reload)
     forget = _blocking(AsyncRuntime.forget)
+    end_session = _blocking(AsyncRuntime.end_session)
+    hand_over = _blocking(AsyncRuntime.hand_over)
+    serve_console = _blocking(AsyncRuntime.serve_console)
     begin_login = _blocking(AsyncRuntime.begin_login)
     complete_login = _blocking(AsyncRuntime.complete_login)
     logout = _blocking(AsyncRuntime.logout)

@@ -38,10 +38,10 @@ async def console(
     ] = False,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the link.")] = False,
 ) -> int:
-    """Open the servers, and show them on a page in the browser, until Ctrl-C.
+    """Show the servers and their calls on a page in the browser.
 
-    The page shows health, tools, calls and the wire of this process. It is served at 127.0.0.1
-    only, and opens with the link that is printed, which holds a new token for each start.
+    The page shows health, tools, calls and the wire of this process, until Ctrl-C. It is served at
+    127.0.0.1 only, and opens with the link that is printed, which holds a new token for each start.
 
     To see the calls of your own program, start the program with TOOLKEEP_CONSOLE=8700.
     """

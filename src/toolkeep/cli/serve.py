@@ -97,7 +97,7 @@ def serve(
         ),
     ] = "",
 ) -> int | Coroutine[Any, Any, int]:
-    """Serve all servers as one MCP server, over HTTP or on standard streams.
+    """Serve all servers as one MCP server.
 
     \b
     toolkeep serve -c mcp.json --port 8000
