@@ -357,7 +357,7 @@ async def test_a_connection_on_which_no_request_arrives_is_closed(
                 one.writer.write(b"POST ")
                 await closed(one.reader)
             async with wire(f"{url}/mcp") as client:
-                slow = Rule(tool="echo", do=Behaviour(delay=0.5, run="after"))
+                slow = Rule(tool="echo", do=Behaviour(delay=0.5))
                 await kit.script(slow)
                 called = await client.modern(
                     "tools/call", name="kit__echo", arguments={"text": "x"}
