@@ -263,6 +263,21 @@ async def test_forged_cut_and_ended_session_ids_are_not_found():
             assert (await client.call("ping")).status == 404
 
 
+async def test_a_replica_that_has_not_seen_a_session_gives_it_to_its_principal_alone():
+    async with (
+        ScriptedServer.local() as kit,
+        front({"kit": kit.url}, replicas=2, store=MemoryStore(), settings=TWO) as gateway,
+        wire(gateway.hosts[0], authorization=f"Bearer {ALICE}") as alice,
+        wire(gateway.hosts[1], authorization=f"Bearer {BOB}") as bob,
+    ):
+        await alice.initialize()
+        bob.headers["mcp-session-id"] = alice.headers["mcp-session-id"]
+        stolen = await bob.call("tools/list")
+        assert (stolen.status, stolen.error["code"]) == (404, -32001)
+        own = await alice.send(alice.request("tools/list"), url=gateway.hosts[1])
+        assert own.status == 200
+
+
 async def test_a_session_survives_a_change_of_keys_and_ends_with_its_key():
     new, old = "22" * 32, KEYS[0]
     store = MemoryStore()
