@@ -286,6 +286,26 @@ async def test_a_session_subscribes_to_no_uri_of_megabytes() -> None:
         assert "2000 characters" in refused.error["message"]
 
 
+@pytest.mark.parametrize("upstream", ["modern", "legacy"])
+async def test_the_request_state_of_one_principal_is_no_use_to_another(upstream: Any) -> None:
+    async with (
+        ScriptedServer.local(era=upstream) as kit,
+        front({"kit": kit.url}, settings={**TWO, "profiles": {"all": {}}}) as gateway,
+        wire(gateway.url, authorization=f"Bearer {ALICE}") as alice,
+        wire(gateway.url, authorization=f"Bearer {BOB}") as bob,
+        wire(f"{gateway.url}/all", authorization=f"Bearer {ALICE}") as elsewhere,
+    ):
+        asked = await ask_modern(alice, {"who": NAME})
+        (key,) = asked["inputRequests"]
+        for client in (bob, elsewhere):
+            stolen = await go_on(client, asked["requestState"], {key: ADA}, {"who": NAME})
+            assert stolen.error["code"] == -32602
+            assert "belongs to another request" in stolen.error["message"]
+        assert len(await kit.requests(tool="ask")) == 1
+        answer = await go_on(alice, asked["requestState"], {key: ADA}, {"who": NAME})
+        assert answer.json["result"]["resultType"] == "complete"
+
+
 # -- limits ---------------------------------------------------------------------------------------
 
 

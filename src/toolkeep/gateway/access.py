@@ -86,7 +86,7 @@ class Caller:
     """Who sent a request."""
 
     principal: str | None
-    """None: anybody who can reach the gateway."""
+    """None: the gateway asks for no credential."""
     claims: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Facts about the principal, for permissions and filters."""
     kind: Literal["open", "key", "jwt"] = "open"
@@ -171,10 +171,10 @@ def access_for(settings: GatewaySettings) -> Access:
 
 
 def check_exposure(access: Access, host: str) -> None:
-    """Refuse to serve everybody at an address that other machines can reach."""
+    """Refuse to serve without credentials at an address that other machines can reach."""
     if isinstance(access, OpenAccess) and not is_loopback(host.strip("[]")):
         raise ConfigError(
-            f"{host} can be reached from other machines, and nobody is asked for a credential",
+            f"{host} can be reached from other machines, and the gateway asks for no credential",
             key="gateway.host",
             remedy="Add [gateway.keys] or [gateway.jwt], or listen at 127.0.0.1",
         )

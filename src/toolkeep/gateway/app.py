@@ -232,7 +232,7 @@ class Gateway:
         self.server.max_requests = settings.limits.requests
         self.server.max_per_principal = settings.limits.requests_per_principal
         self.endpoint.settings, self.endpoint.access = settings, access
-        # Whoever listens now may not be allowed to any more: clients open their streams again.
+        # The new settings may refuse a client that listens now: clients open their streams again.
         self.endpoint.end_listening()
         self.changes.end_all()
 

@@ -4,8 +4,8 @@ Each replica has a mailbox, a log in the store; a message on its channel says th
 read, and because such a message may be lost, the log is also read every few seconds. A replica that
 lives renews a mark; without it, what waits for that replica is told so. There is no leader.
 
-Everything written here is sealed with the gateway's keys: whoever can only write to the store can
-neither read nor forge it.
+Everything written here is sealed with the gateway's keys: a process that can write to the store but
+has no keys can neither read nor forge it.
 """
 
 from __future__ import annotations
